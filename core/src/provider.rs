@@ -1,0 +1,196 @@
+//! The hardware abstraction: what core asks of whoever drives a device.
+//!
+//! A provider makes and destroys the device's objects and says where a queue pair's rings are. The
+//! entries in those rings are written and read by [`crate::ring`], the same way for every provider.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use crate::flags::Access;
+use crate::memory::{Mr, RawMemory};
+use crate::peer::Ah;
+use crate::qp::QpAttr;
+use crate::ring::{AtomicWord, Slot};
+use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
+
+/// A driver of EFA devices.
+///
+/// Handles keep their parents: a queue pair keeps its domain and completion queues, an [`Mr`] its
+/// domain, and everything keeps the device. Where nothing else is said the calls are safe because
+/// a provider checks what it is given.
+///
+/// # Safety
+/// Memory is freed on the word of a provider, so it promises that
+/// 1. the device touches registered memory only after `reg_mr` and not after the [`Mr`]'s
+///    deregistration returned `Ok`;
+/// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
+/// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, aligned, exclusive to that
+///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives;
+/// 4. a send or receive completion is written once, after the device's last access to that request's memory;
+/// 5. `pd_id` and `device_id` are unique in the process among live objects and never reused.
+pub unsafe trait Provider: Clone + Send + Sync + 'static {
+    /// A protection domain; clones name the same one, the last one dropped frees it.
+    type Pd: Clone + Send + Sync;
+    /// A completion queue; clones name the same one, the last one dropped frees it.
+    type Cq: Clone + Send;
+    /// A queue pair. Dropped only after `destroy_qp` returned `Ok`; then its rings and slots are freed.
+    type Qp: Send;
+
+    /// The device's name, for messages and tools.
+    fn name(&self) -> &str;
+    /// The device, unique in the process.
+    fn device_id(&self) -> DeviceId;
+    /// What the device can do.
+    fn caps(&self) -> Caps;
+    /// How much of it.
+    fn limits(&self) -> Limits;
+    /// The device's address on its fabric.
+    fn gid(&self) -> Gid;
+    /// Random bits, for queue keys and incarnations.
+    fn entropy(&self) -> u64;
+    /// What could not be released so far.
+    fn leaks(&self) -> &Leaks;
+    /// Lets a software device take its turn; nothing on hardware. Never blocks.
+    #[inline(always)]
+    fn progress(&self) {}
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] or what the device answered.
+    fn alloc_pd(&self) -> Result<Self::Pd, Error>;
+    /// The domain's identity.
+    fn pd_id(pd: &Self::Pd) -> PdId;
+
+    /// Registers memory; the region owns it until it is deregistered.
+    ///
+    /// # Errors
+    /// What the device answered, with the memory.
+    ///
+    /// # Safety
+    /// `memory` is valid for reads and writes of its length until it is given back, and reached by nothing
+    /// else but through the region, atomically where `access` has a remote right.
+    unsafe fn reg_mr(&self, pd: &Self::Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)>;
+
+    /// Makes, or counts, the address handle of `gid` in `pd`: one for each pair of them (R28).
+    ///
+    /// # Errors
+    /// What the device answered.
+    fn create_ah(&self, pd: &Self::Pd, gid: Gid) -> Result<Ah, Error>;
+
+    /// Makes a completion queue.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`], [`Error::AboveLimit`] or what the device answered.
+    fn create_cq(&self, init: &CqInit) -> Result<Self::Cq, Error>;
+
+    /// Makes a queue pair in RESET, each call with a generation that differs from the last of the same number.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`], [`Error::AboveLimit`] or what the device answered.
+    fn create_qp(&self, pd: &Self::Pd, send: &Self::Cq, recv: &Self::Cq, init: &QpInit) -> Result<Self::Qp, Error>;
+
+    /// Moves a queue pair; the device checks the attributes.
+    ///
+    /// # Errors
+    /// What the device answered; the state is then unchanged.
+    fn modify_qp(&self, qp: &mut Self::Qp, attr: &QpAttr) -> Result<(), Error>;
+
+    /// Ends a queue pair: after `Ok` the device touches neither its rings nor, on its behalf, any memory.
+    ///
+    /// # Errors
+    /// What the device answered; the queue pair must then be assumed to be alive.
+    fn destroy_qp(&self, qp: &mut Self::Qp) -> Result<(), Error>;
+
+    /// The queue pair's rings, slots and identity.
+    fn queues(&self, qp: &Self::Qp) -> Queues;
+    /// The completion queue's ring.
+    fn completions(&self, cq: &Self::Cq) -> CqRing;
+}
+
+/// What a completion queue is made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CqInit {
+    /// Entries wanted; the device rounds up to a power of two.
+    pub entries: u32,
+    /// Report the sender's GID where the address handle is unknown: 32-byte entries (R24).
+    pub sgid: bool,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpInit {
+    /// Send queue entries wanted.
+    pub send_depth: u32,
+    /// Receives wanted.
+    pub recv_depth: u32,
+    /// Buffers of one receive, 1 or 2.
+    pub recv_sge: u8,
+    /// Inline bytes wanted of one SEND.
+    pub inline: u16,
+    /// Operations it may post (`send_ops_flags`, R06).
+    pub ops: crate::flags::SendOps,
+    /// RDMA write with immediate consumes no receive here (R05).
+    pub unsolicited: bool,
+}
+
+/// Where a queue pair's rings are: raw parts, good while its `Qp` lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Queues {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its generation: goes into the request ids above the slot's index (R20).
+    pub generation: u16,
+    /// The send queue.
+    pub send: SendRing,
+    /// The receive queue.
+    pub recv: RecvRing,
+}
+
+/// A send queue: 64-byte entries, write-only (never read back).
+#[derive(Clone, Copy, Debug)]
+pub struct SendRing {
+    /// `depth` entries of 64 bytes, in words.
+    pub entries: NonNull<AtomicWord>,
+    /// The producer counter's register.
+    pub doorbell: NonNull<AtomicU32>,
+    /// Entries: a power of two, at most 32768.
+    pub depth: u32,
+    /// Entries one doorbell may announce, at least 1 (R18).
+    pub max_batch: u16,
+    /// Inline bytes of one SEND (R10).
+    pub inline: u16,
+    /// `depth` slots for operations in flight, all vacant at first.
+    pub slots: NonNull<Slot>,
+}
+
+/// A receive queue: 16-byte descriptors, one for each buffer (R19).
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRing {
+    /// `descriptors` entries of 16 bytes, in words.
+    pub entries: NonNull<AtomicWord>,
+    /// The producer counter's register.
+    pub doorbell: NonNull<AtomicU32>,
+    /// Descriptors: a power of two, at most 32768.
+    pub descriptors: u32,
+    /// Receives: a power of two, `descriptors / max_sge`.
+    pub depth: u32,
+    /// Buffers of one receive.
+    pub max_sge: u8,
+    /// `depth` slots for receives in flight, all vacant at first.
+    pub slots: NonNull<Slot>,
+}
+
+/// A completion queue's ring.
+#[derive(Clone, Copy, Debug)]
+pub struct CqRing {
+    /// `entries` entries of `entry_size` bytes, in words, zeroed at first.
+    pub base: NonNull<AtomicWord>,
+    /// Entries: a power of two, at most 32768.
+    pub entries: u32,
+    /// 16 or 32 bytes (R24).
+    pub entry_size: u8,
+}
+

@@ -1,0 +1,19 @@
+//! The direct data path: entries written to and read from a queue pair's rings.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `word` | the one word type, and quads of ring memory |
+//! | `barrier` | which fence stands where |
+//! | `slots` | operations in flight: request ids, tokens, buffers |
+//! | `send`, `recv` | the producers |
+//! | `completion` | the consumer |
+
+mod barrier;
+mod slots;
+mod word;
+
+pub use slots::Slot;
+pub use word::{AtomicWord, WORDS_PER_QUAD, Word};
+
+#[cfg(feature = "soft")]
+pub(crate) use word::{load_quad, publish_quad, store_quad};
