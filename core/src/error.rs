@@ -68,6 +68,14 @@ pub enum Error {
         /// Its errno.
         errno: i32,
     },
+    /// Bytes that arrived are not what they should be.
+    Parse(crate::wire::ParseError),
+}
+
+impl From<crate::wire::ParseError> for Error {
+    fn from(error: crate::wire::ParseError) -> Self {
+        Self::Parse(error)
+    }
 }
 
 /// What is limited.
@@ -179,6 +187,9 @@ impl core::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Parse(error) = self {
+            return error.fmt(f);
+        }
         write!(f, "{self:?}")
     }
 }

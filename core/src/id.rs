@@ -66,3 +66,10 @@ impl Qkey {
         Self((bits as u32) & 0x7FFF_FFFF)
     }
 }
+
+impl Incarnation {
+    /// Zero means none and is refused on the wire: this avoids it.
+    pub const fn from_random(bits: u64) -> Self {
+        Self(if bits == 0 { 1 } else { bits })
+    }
+}
