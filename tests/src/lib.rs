@@ -1,1 +1,5 @@
-//! Crate.
+//! What the tests and benchmarks across crates share. The checks themselves are in `tests/` and `benches/`, and the
+//! script `run` beside this crate's manifest runs every check of the repository.
+#![deny(unsafe_code)]
+
+pub mod alloc_count;
