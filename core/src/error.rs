@@ -4,7 +4,9 @@
 
 use core::fmt;
 
-use crate::{Caps, DeviceId, PdId};
+use crate::flags::Access;
+use crate::wire::Features;
+use crate::{Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
 
 /// Why a call was refused. `Display` names the cause, the values and the remedy.
 #[non_exhaustive]
@@ -70,6 +72,112 @@ pub enum Error {
     },
     /// Bytes that arrived are not what they should be.
     Parse(crate::wire::ParseError),
+    /// A range beyond its end.
+    OutOfBounds {
+        /// Its first byte.
+        offset: u64,
+        /// Its bytes.
+        len: u64,
+        /// The bytes that there are.
+        within: u64,
+    },
+    /// Memory that two sides share, or a word of it, not aligned to or not a whole number of words.
+    Misaligned {
+        /// Where it starts.
+        address: u64,
+        /// Its bytes.
+        len: u64,
+        /// What both must be multiples of.
+        to: u64,
+    },
+    /// No bytes, where the device refuses that (R37).
+    ZeroLength,
+    /// The allocator had no memory.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// Static memory that was taken before.
+    AlreadyTaken,
+    /// Slices that do not follow each other in one region.
+    NotAdjacent,
+    /// A slice that is not all of what it should be.
+    NotWhole {
+        /// Bytes of the slice.
+        has: u64,
+        /// Bytes that it should have.
+        needs: u64,
+    },
+    /// An address of all zeros (R27).
+    ZeroGid,
+    /// The peer's queue pair has other features than ours (R05).
+    FeatureMismatch {
+        /// Our queue pair's.
+        ours: Features,
+        /// The peer's.
+        theirs: Features,
+    },
+    /// A peer that another queue pair resolved, or this one in an earlier life.
+    ForeignPeer,
+    /// A ready from somebody else.
+    NotThisPeer {
+        /// The peer.
+        expected: (Gid, Qpn),
+        /// Who the ready is from.
+        found: (Gid, Qpn),
+    },
+    /// A ready of another life of either side.
+    StaleReady {
+        /// The life that was expected.
+        expected: Incarnation,
+        /// The life in the frame.
+        found: Incarnation,
+    },
+    /// A grant of another peer, or of another life of this one.
+    StaleGrant {
+        /// Who granted.
+        granted_by: Incarnation,
+        /// The peer.
+        peer: Incarnation,
+    },
+    /// A grant of less than is needed.
+    AccessNotGranted {
+        /// What is needed.
+        needs: Access,
+        /// What was granted.
+        granted: Access,
+    },
+    /// A window that another peer granted.
+    WindowOfAnotherPeer,
+    /// As many operations are in flight as were granted (R33).
+    QueueFull {
+        /// Operations in flight.
+        in_flight: u32,
+    },
+    /// As many receives are in flight as were granted.
+    RecvQueueFull {
+        /// Receives in flight.
+        in_flight: u32,
+    },
+    /// As many operations are in the batch as one doorbell may announce (R18).
+    BatchFull {
+        /// How many that is.
+        limit: u32,
+    },
+    /// The device failed the queue pair.
+    QueueFailed,
+    /// Operations are in flight.
+    InFlight {
+        /// How many, receives included.
+        operations: u32,
+    },
+    /// More arrived than was expected.
+    Unexpected {
+        /// What arrived.
+        found: u64,
+        /// What was expected at most, or next.
+        expected: u64,
+    },
 }
 
 impl From<crate::wire::ParseError> for Error {
@@ -106,6 +214,24 @@ pub enum Limit {
     CompletionEntries,
     /// Software devices on one wire.
     Devices,
+    /// Frozen ranges of one region.
+    FrozenRanges,
+    /// Bytes that a pool is made of.
+    PoolBytes,
+    /// Slots of a pool.
+    PoolSlots,
+    /// Bytes of one message.
+    MessageBytes,
+    /// Bytes of one RDMA operation.
+    RdmaBytes,
+    /// Bytes of one buffer of a receive.
+    RecvBytes,
+    /// Receiver-not-ready retries.
+    RnrRetries,
+    /// Peers in a table.
+    Peers,
+    /// Messages held back for their turn.
+    ReorderWindow,
 }
 
 /// What a device is asked by a provider.
@@ -187,9 +313,219 @@ impl core::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Parse(error) = self {
-            return error.fmt(f);
+        match self {
+            Self::Unsupported { needs, has } => write!(
+                f,
+                "the device has no {}: it reports {}; take a kind or access type that it has, or another device",
+                Names(needs.difference(*has)),
+                Names(*has)
+            ),
+            Self::ForeignToken { token, device } => write!(
+                f,
+                "the token is of device {token}, this is device {device}: call `require` on this device's context"
+            ),
+            Self::ForeignDomain { of, domain } => write!(
+                f,
+                "memory of protection domain {of} used in domain {domain}: register it in the queue pair's own domain"
+            ),
+            Self::AboveLimit { what, asked, limit } => {
+                write!(f, "{asked} is above the limit of {limit} for {what}: {}", what.remedy())
+            }
+            Self::BelowLimit { what, asked, limit } => {
+                write!(f, "{asked} is below the least of {limit} for {what}: ask for more")
+            }
+            Self::Exhausted { what, limit } => {
+                write!(f, "all {limit} are in use of: {what}; drop some, or share them")
+            }
+            Self::RegionInUse { handles } => write!(
+                f,
+                "{handles} other handles (slices, parts, or operations in flight) still name the memory: \
+                 poll until their operations are done, rejoin or drop them, then try again"
+            ),
+            Self::Device { verb, errno } => write!(f, "the device refused to {verb}: {}", Errno(*errno, *verb)),
+            Self::Parse(error) => error.fmt(f),
+            Self::OutOfBounds { offset, len, within } => {
+                write!(f, "{len} bytes at {offset} are beyond the end: there are {within} bytes")
+            }
+            Self::Misaligned { address, len, to } => write!(
+                f,
+                "{len} bytes at {address:#x} are not whole words: shared memory starts at and has a multiple of \
+                 {to} bytes, since both sides use atomics on it; `Arena` and `Pages` do"
+            ),
+            Self::ZeroLength => {
+                f.write_str("no bytes: the device registers at least one (R37); a SEND of none is `send_empty()`")
+            }
+            Self::OutOfMemory { bytes } => write!(f, "the allocator has no {bytes} bytes: ask for less"),
+            Self::AlreadyTaken => {
+                f.write_str("this static was taken before, and is given once: declare another for another use")
+            }
+            Self::NotAdjacent => f.write_str(
+                "the slices do not follow each other in one region: rejoin them in the order in which they were split",
+            ),
+            Self::NotWhole { has, needs } => write!(
+                f,
+                "a slice of {has} bytes is not the one of {needs} bytes that belongs here: rejoin the pieces first"
+            ),
+            Self::ZeroGid => f.write_str(
+                "the GID is all zeros, which is nobody (R27): the peer published its address before it was ready",
+            ),
+            Self::FeatureMismatch { ours, theirs } => write!(
+                f,
+                "the peer's queue pair has features {}, ours has {}: the device would answer status 18 (R05); make \
+                 both of the same kind",
+                Names(*theirs),
+                Names(*ours)
+            ),
+            Self::ForeignPeer => f.write_str(
+                "the peer was resolved by another queue pair, or before this one was reset: resolve it with this one",
+            ),
+            Self::NotThisPeer { expected, found } => write!(
+                f,
+                "a ready of queue pair {} at {}, not of queue pair {} at {}: confirm each peer with its own",
+                found.1, found.0, expected.1, expected.0
+            ),
+            Self::StaleReady { expected, found } => write!(
+                f,
+                "a ready of another life, {found} instead of {expected}: one side has restarted; exchange hellos again"
+            ),
+            Self::StaleGrant { granted_by, peer } => write!(
+                f,
+                "a grant of incarnation {granted_by}, the peer is {peer}: it is another peer's, or one side has \
+                 restarted; resolve the peer again and have it grant again"
+            ),
+            Self::AccessNotGranted { needs, granted } => write!(
+                f,
+                "the grant allows {}, {} is needed: the peer must expose the memory with that access",
+                Names(*granted),
+                Names(*needs)
+            ),
+            Self::WindowOfAnotherPeer => {
+                f.write_str("the window was granted by another peer: use it with the peer it came from")
+            }
+            Self::QueueFull { in_flight } => write!(
+                f,
+                "all {in_flight} places of the send queue are taken: poll for completions, then post it again (R33)"
+            ),
+            Self::RecvQueueFull { in_flight } => write!(
+                f,
+                "all {in_flight} places of the receive queue are taken: poll for arrivals, then post it again"
+            ),
+            Self::BatchFull { limit } => write!(
+                f,
+                "the batch has the {limit} operations that one doorbell may announce (R18): submit it, begin another"
+            ),
+            Self::QueueFailed => {
+                f.write_str("the device failed this queue pair: `cause()` says why; shut it down and make another")
+            }
+            Self::InFlight { operations } => write!(
+                f,
+                "{operations} operations are in flight, and RESET gives no buffer back: go to ERR, poll until none is"
+            ),
+            Self::Unexpected { found, expected } => {
+                write!(f, "{found} arrived where at most {expected} was expected: the peer counts differently")
+            }
         }
-        write!(f, "{self:?}")
+    }
+}
+
+/// The names of a set's flags, or "none".
+struct Names<T>(T);
+
+impl<T: bitflags::Flags<Bits: fmt::LowerHex + PartialEq> + Copy> fmt::Display for Names<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let mut names = self.0.iter_names();
+        for (index, (name, _)) in names.by_ref().enumerate() {
+            if index > 0 {
+                f.write_str(" and ")?;
+            }
+            f.write_str(name)?;
+        }
+        let rest = names.remaining();
+        if rest.is_empty() { Ok(()) } else { write!(f, " (and unknown bits {:#x})", rest.bits()) }
+    }
+}
+
+/// What an errno means in answer to a verb.
+struct Errno(i32, Verb);
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match (self.0, self.1) {
+            (22, Verb::CreateAh) => {
+                "EINVAL: the peer is in another availability zone or VPC, its GID is wrong, or the protection \
+                 domain is not this device's (R28)"
+            }
+            (22, Verb::ModifyQp) => "EINVAL: the state or the attributes do not fit the device's table (R01)",
+            (95, Verb::ModifyQp) => "EOPNOTSUPP: port 1 and partition key index 0 are EFA's only ones (R01)",
+            (12, Verb::CreateAh) => "ENOMEM: the device's table of address handles is full (R28)",
+            (12, Verb::RegMr) => {
+                "ENOMEM: out of regions, of device pages (huge pages need fewer), or of lockable memory \
+                 (RLIMIT_MEMLOCK) (R36)"
+            }
+            (5, _) => "EIO: the device failed; whatever it may still use is kept, and counted as leaked",
+            _ => return write!(f, "errno {}", self.0),
+        };
+        f.write_str(text)
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AllocPd => "make a protection domain",
+            Self::RegMr => "register memory",
+            Self::DeregMr => "deregister memory",
+            Self::CreateAh => "make an address handle",
+            Self::CreateCq => "make a completion queue",
+            Self::CreateQp => "make a queue pair",
+            Self::ModifyQp => "move the queue pair",
+            Self::DestroyQp => "destroy the queue pair",
+        })
+    }
+}
+
+impl Limit {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
+            Self::RdmaBytes => "split it into several operations (R11)",
+            Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
+            Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
+            Self::InlineBytes => "register the bytes and send a slice (R10)",
+            Self::RegionBytes => "register it in parts (R36)",
+            Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
+            _ => "ask for less",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueuePairs => "queue pairs",
+            Self::CompletionQueues => "completion queues",
+            Self::MemoryRegions => "memory regions",
+            Self::ProtectionDomains => "protection domains",
+            Self::AddressHandles => "address handles",
+            Self::RegionBytes => "bytes of a memory region",
+            Self::SendDepth => "send queue entries",
+            Self::RecvDepth => "receive queue descriptors",
+            Self::RecvBuffers => "buffers of a receive",
+            Self::InlineBytes => "inline bytes",
+            Self::CompletionEntries => "completion queue entries",
+            Self::Devices => "software devices on one wire",
+            Self::FrozenRanges => "frozen ranges of one region",
+            Self::PoolBytes => "bytes of a pool",
+            Self::PoolSlots => "slots of the pool",
+            Self::MessageBytes => "bytes of one message",
+            Self::RdmaBytes => "bytes of one RDMA operation",
+            Self::RecvBytes => "bytes of one receive buffer",
+            Self::RnrRetries => "receiver-not-ready retries",
+            Self::Peers => "peers in the table",
+            Self::ReorderWindow => "messages held back for their turn",
+        })
     }
 }

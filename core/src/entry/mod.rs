@@ -14,6 +14,9 @@ pub use completion::{Completion, RecvCompletion, SendCompletion, completion_flag
 pub use recv::{RecvDescriptor, descriptor_flags};
 pub use send::{BufferDescriptor, RemoteBuffer, SendEntry, control1, control2, control3};
 
+pub(crate) use recv::tail as recv_tail;
+pub(crate) use send::{control, head, length_and_key};
+
 /// Eight bytes of an entry: what the data path reads and writes at once.
 pub type Quad = u64;
 

@@ -1,15 +1,38 @@
 //! Memory that the device may touch: who owns it, and when it comes back.
 //!
+//! Registration takes an owner of memory ([`DmaBuf`]) and gives either local memory, a [`Region`] with its
+//! unique [`Slice`]s, or memory that peers may reach, [`Exposed`]. Never both: a region with slices has no
+//! remote rights. A post consumes a slice, and its completion gives it back.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `dma_buf` | memory that can be owned as raw parts |
+//! | `owners` | static, boxed, page-aligned and borrowed memory |
 //! | `object` | a registered region, counted |
+//! | `region`, `slice`, `frozen`, `pool` | local memory |
+//! | `exposed`, `words` | memory that peers may reach |
 //! | `buffer` | a buffer in flight, as raw parts in a slot |
 
 mod buffer;
 mod dma_buf;
+mod exposed;
+mod frozen;
 mod object;
+mod owners;
+mod pool;
+mod region;
+mod slice;
+mod words;
 
 pub(crate) use buffer::{BufferKind, RawBuffer};
+pub use buffer::{Buffer, Buffers};
 pub use dma_buf::{DmaBuf, RawMemory, RawParts};
+pub use exposed::{AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite};
+pub use frozen::{FROZEN_RANGES, Frozen};
 pub use object::{Mr, MrAttr, MrObject};
+#[cfg(feature = "alloc")]
+pub use owners::{PageSize, Pages};
+pub use owners::{Arena, BorrowedMemory};
+pub use pool::Pool;
+pub use region::{Region, RegisterOptions};
+pub use slice::Slice;

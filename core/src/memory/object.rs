@@ -10,6 +10,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
+use super::frozen::{FROZEN_RANGES, FrozenRange};
 use super::RawMemory;
 use crate::flags::Access;
 use crate::{Error, LKey, PdId, RKey};
@@ -21,8 +22,7 @@ pub struct Mr(NonNull<MrObject>);
 #[derive(Debug)]
 pub struct MrObject {
     handles: AtomicUsize,
-    /// Handles of its frozen range; see [`crate::memory::Frozen`].
-    pub(super) frozen: AtomicUsize,
+    frozen: [FrozenRange; FROZEN_RANGES],
     attr: MrAttr,
     deregister: unsafe fn(NonNull<MrObject>) -> Result<RawMemory, Error>,
 }
@@ -52,7 +52,7 @@ impl MrObject {
     /// `deregister` is called at most once with `Ok`, when no handle is left; after `Ok` nobody reads the
     /// object. If it fails, the provider counts the leak and the object stays as it is for ever.
     pub const fn new(attr: MrAttr, deregister: unsafe fn(NonNull<MrObject>) -> Result<RawMemory, Error>) -> Self {
-        Self { handles: AtomicUsize::new(1), frozen: AtomicUsize::new(0), attr, deregister }
+        Self { handles: AtomicUsize::new(1), frozen: [FrozenRange::NONE; FROZEN_RANGES], attr, deregister }
     }
 }
 
@@ -80,6 +80,10 @@ impl Mr {
     #[inline(always)]
     pub fn attr(&self) -> &MrAttr {
         &self.object().attr
+    }
+
+    pub(super) fn frozen(&self) -> &[FrozenRange; FROZEN_RANGES] {
+        &self.object().frozen
     }
 
     /// Handles that name the region.
@@ -123,11 +127,11 @@ impl Mr {
 
 impl Clone for Mr {
     fn clone(&self) -> Self {
-        // A count that wrapped would free memory in use: the handle is at least 4 bytes, so as many as wrap
-        // cannot exist unless forgotten; then saturate by leaking, as `Arc` aborts.
         let before = self.object().handles.fetch_add(1, Ordering::Relaxed);
+        // So many handles exist only if most were forgotten. A count that wrapped would free memory in use;
+        // one that stays far above zero leaks it instead.
         if before > usize::MAX / 2 {
-            self.object().handles.store(usize::MAX / 2, Ordering::Relaxed);
+            self.object().handles.store(usize::MAX / 4 * 3, Ordering::Relaxed);
         }
         Self(self.0)
     }

@@ -1,5 +1,44 @@
 //! Queue pairs: their states, kinds and transitions.
+//!
+//! ```text
+//!            init()         rtr()         rts(..)
+//!   RESET ───────────▶ INIT ───────▶ RTR ─────────▶ RTS ◀──────▶ SQD, SQE
+//!     ▲                  │            │              │
+//!     └── reset() ───────┴──────▶ ERR ◀──────────────┘  error()
+//! ```
+//!
+//! | may | RESET | INIT | RTR | RTS | ERR |
+//! |---|---|---|---|---|---|
+//! | post receives | | yes | yes | yes | |
+//! | publish the address | | | yes | yes | |
+//! | post sends and RDMA | | | | yes | |
+//! | poll | yes | yes | yes | yes | yes |
+//!
+//! | file | holds |
+//! |---|---|
+//! | `table` | the device's state table, as data |
+//! | `state` | states and what they permit, as types |
+//! | `kind` | operation sets and feature sets, as types |
+//! | `attr` | what the transitions take |
+//! | `pair` | the queue pair |
+//! | `inner` | what it owns, and how that ends |
+//! | `any` | a queue pair in whichever state |
 
+mod any;
+mod attr;
+mod inner;
+mod kind;
+mod pair;
+mod state;
 mod table;
 
+pub use any::AnyQueuePair;
+pub use attr::{Depth, InitAttr, RnrRetry, RtsAttr};
+pub(crate) use inner::{Identity, Inner};
+pub use kind::{
+    FeatureSet, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly, Solicited, Srd,
+    Unsolicited, ops,
+};
+pub use pair::{Endpoint, Granted as GrantedDepth, QueuePair, Shutdown};
+pub use state::{CanReceive, CanSend, Err, Init, MovesTo, Reachable, Reset, Rtr, Rts, Sqd, Sqe, State};
 pub use table::{QpAttr, QpState, QpType, Transition, transition};

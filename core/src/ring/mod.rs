@@ -9,11 +9,16 @@
 //! | `completion` | the consumer |
 
 mod barrier;
+mod completion;
+mod recv;
+mod send;
 mod slots;
 mod word;
 
+pub(crate) use completion::{CompletionQueue, Entry, Next};
+pub(crate) use recv::RecvQueue;
+pub(crate) use send::SendQueue;
 pub use slots::Slot;
+pub(crate) use slots::{Finished, Slots};
 pub use word::{AtomicWord, WORDS_PER_QUAD, Word};
-
-#[cfg(feature = "soft")]
 pub(crate) use word::{load_quad, publish_quad, store_quad};

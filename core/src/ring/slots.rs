@@ -15,6 +15,8 @@ use crate::memory::RawBuffer;
 #[repr(C, align(64))]
 pub struct Slot {
     token: u64,
+    /// How many operations began before this one, while it is occupied.
+    sequence: u32,
     /// The next vacant slot, while this one is vacant.
     next: u16,
     occupied: bool,
@@ -27,7 +29,7 @@ unsafe impl Send for Slot {}
 
 impl Slot {
     /// A slot as a queue pair expects it.
-    pub const VACANT: Self = Self { token: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
+    pub const VACANT: Self = Self { token: 0, sequence: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
 }
 
 impl fmt::Debug for Slot {
@@ -52,7 +54,11 @@ pub(crate) struct Slots {
     base: NonNull<Slot>,
     /// The first vacant slot; `NONE` if the queue is full.
     head: u16,
+    /// The depth; 0 once the queue was closed.
+    limit: u16,
     mask: u16,
+    /// Operations begun.
+    sequence: u32,
     /// The generation at its place in a request id.
     generation: u16,
     occupied: u16,
@@ -75,7 +81,9 @@ impl Slots {
         let this = Self {
             base,
             head: 0,
+            limit: depth as u16,
             mask,
+            sequence: 0,
             generation: ((u32::from(generation) << shift) & 0xFFFF) as u16,
             occupied: 0,
         };
@@ -98,7 +106,7 @@ impl Slots {
 
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.head > self.mask
+        self.head >= self.limit
     }
 
     pub(crate) fn occupied(&self) -> u16 {
@@ -118,14 +126,16 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn begin(&mut self, token: u64, tag: u8, buffers: [RawBuffer; 2]) -> Option<u16> {
         let index = self.head;
-        if index > self.mask {
+        if index >= self.limit {
             return None;
         }
-        // SAFETY: index <= mask.
+        // SAFETY: less than the limit, which is the depth or 0.
         let slot = unsafe { &mut *self.slot(index) };
         self.head = slot.next;
         self.occupied += 1;
         slot.token = token;
+        slot.sequence = self.sequence;
+        self.sequence = self.sequence.wrapping_add(1);
         slot.tag = tag;
         slot.occupied = true;
         slot.buffers = buffers;
@@ -148,14 +158,33 @@ impl Slots {
         Some(Finished { token: slot.token, tag: slot.tag, buffers: slot.buffers })
     }
 
+    /// Ends the operation that began last, as if it never had; `None` if a completion ended it already.
+    pub(crate) fn end_last(&mut self) -> Option<Finished> {
+        self.sequence = self.sequence.wrapping_sub(1);
+        let last = self.sequence;
+        self.end_where(|slot| slot.sequence == last)
+    }
+
+    /// Has no vacant slot any more: for a queue that failed.
+    pub(crate) fn close(&mut self) {
+        self.limit = 0;
+    }
+
     /// Ends some operation, whichever: for after the queue pair was destroyed.
     pub(crate) fn end_any(&mut self) -> Option<Finished> {
+        self.end_where(|_| true)
+    }
+
+    fn end_where(&mut self, wanted: impl Fn(&Slot) -> bool) -> Option<Finished> {
         if self.occupied == 0 {
             return None;
         }
-        // SAFETY: index <= mask.
-        let occupied = (0..=self.mask).find(|&index| unsafe { (*self.slot(index)).occupied })?;
-        self.end(occupied | self.generation)
+        let index = (0..=self.mask).find(|&index| {
+            // SAFETY: index <= mask.
+            let slot = unsafe { &*self.slot(index) };
+            slot.occupied && wanted(slot)
+        })?;
+        self.end(index | self.generation)
     }
 }
 

@@ -1,0 +1,184 @@
+//! A device, and its protection domains.
+
+#![allow(unsafe_code)]
+
+use crate::error::Limit;
+use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice};
+use crate::provider::Provider;
+use crate::qp::{AnyQueuePair, Depth, Endpoint, QpKind, QueuePair, Reset};
+use crate::flags::Access;
+use crate::memory::Mr;
+use crate::ring::Word;
+use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
+
+/// An open device.
+#[derive(Clone, Debug)]
+pub struct Context<P> {
+    provider: P,
+}
+
+impl<P: Provider> Context<P> {
+    /// Takes a device from its provider.
+    pub fn open(provider: P) -> Self {
+        Self { provider }
+    }
+
+    /// The proof that the device has what `T` needs: a kind of queue pair, an access type, a capability (R07).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what is needed and what the device has.
+    pub fn require<T: Requirement>(&self) -> Result<Granted<T>, Error> {
+        Granted::new(self.provider.device_id(), self.provider.caps())
+    }
+
+    /// Makes a protection domain: memory, peers and queue pairs work together within one only.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain<P>, Error> {
+        let pd = self.provider.alloc_pd()?;
+        Ok(ProtectionDomain { provider: self.provider.clone(), pd })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.provider.name()
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> Caps {
+        self.provider.caps()
+    }
+
+    /// How much of it.
+    pub fn limits(&self) -> Limits {
+        self.provider.limits()
+    }
+
+    /// The device's address on its fabric.
+    pub fn gid(&self) -> Gid {
+        self.provider.gid()
+    }
+
+    /// What could not be released so far.
+    pub fn leaks(&self) -> &Leaks {
+        self.provider.leaks()
+    }
+
+    /// The provider that drives it.
+    pub fn provider(&self) -> &P {
+        &self.provider
+    }
+}
+
+/// A protection domain. What is made in it keeps it alive.
+#[derive(Clone)]
+pub struct ProtectionDomain<P: Provider> {
+    provider: P,
+    pd: P::Pd,
+}
+
+impl<P: Provider> ProtectionDomain<P> {
+    /// Makes a queue pair in RESET, with completion queues of its own.
+    ///
+    /// # Errors
+    /// [`Error::ForeignToken`], [`Error::AboveLimit`] with both numbers, or what the device answered.
+    pub fn create_qp<K: QpKind>(&self, kind: Granted<K>, depth: Depth) -> Result<QueuePair<P, Reset, K>, Error> {
+        kind.check(self.provider.device_id())?;
+        QueuePair::create(&self.provider, &self.pd, depth)
+    }
+
+    /// Makes a queue pair and brings it all the way up, with a random queue key and the defaults.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::create_qp`].
+    pub fn endpoint<K: QpKind>(&self, kind: Granted<K>, depth: Depth) -> Result<Endpoint<P, K>, Error> {
+        self.create_qp(kind, depth)?.prepare().map_err(Refused::<AnyQueuePair<P, K>>::into)
+    }
+
+    /// Registers memory for this side's own operations: peers have no right to it.
+    ///
+    /// Registration is slow, hundreds of milliseconds for a gibibyte, and what can be registered is bounded:
+    /// do it once, for few large regions, and use slices of them (R35).
+    ///
+    /// # Errors
+    /// [`Error::ZeroLength`] (R37), [`Error::AboveLimit`], or what the device answered; with the memory.
+    pub fn register<M: DmaBuf>(&self, memory: M) -> Result<(Region<M>, Slice), Refused<M>> {
+        self.register_with(memory, RegisterOptions::new())
+    }
+
+    /// Registers memory with options.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register`].
+    pub fn register_with<M: DmaBuf>(
+        &self,
+        memory: M,
+        options: RegisterOptions,
+    ) -> Result<(Region<M>, Slice), Refused<M>> {
+        self.reg_mr(memory, options.access(Access::LOCAL_WRITE), 1).map(Region::new)
+    }
+
+    /// Registers memory that peers may reach, as `A` says, by the grants that they are given.
+    ///
+    /// It must be aligned to and a whole number of words, since both sides use atomics on it.
+    ///
+    /// # Errors
+    /// [`Error::ForeignToken`], [`Error::Misaligned`], or as [`ProtectionDomain::register`]; with the memory.
+    pub fn expose<M: DmaBuf, A: RemoteAccess>(&self, memory: M, access: Granted<A>) -> Result<Exposed<M, A>, Refused<M>> {
+        self.expose_with(memory, access, RegisterOptions::new())
+    }
+
+    /// Registers memory that peers may reach, with options.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::expose`].
+    pub fn expose_with<M: DmaBuf, A: RemoteAccess>(
+        &self,
+        memory: M,
+        access: Granted<A>,
+        options: RegisterOptions,
+    ) -> Result<Exposed<M, A>, Refused<M>> {
+        if let Err(error) = access.check(self.provider.device_id()) {
+            return Err(Refused::new(memory, error));
+        }
+        self.reg_mr(memory, options.access(A::ACCESS), size_of::<Word>()).map(Exposed::new)
+    }
+
+    fn reg_mr<M: DmaBuf>(&self, memory: M, access: Access, align: usize) -> Result<Mr, Refused<M>> {
+        let memory = RawMemory::new(memory);
+        let (address, len) = (memory.parts().base.addr().get(), memory.parts().len);
+        let limit = self.provider.limits().max_mr_size;
+        let refusal = if len == 0 {
+            Some(Error::ZeroLength)
+        } else if len as u64 > limit {
+            Some(Error::AboveLimit { what: Limit::RegionBytes, asked: len as u64, limit })
+        } else if address % align != 0 || len % align != 0 {
+            Some(Error::Misaligned { address: address as u64, len: len as u64, to: align as u64 })
+        } else {
+            None
+        };
+        let result = match refusal {
+            Some(error) => Err((memory, error)),
+            // SAFETY: a `DmaBuf` is valid until it is given back and reached through nothing else; with a remote
+            // right it becomes an `Exposed`, which uses atomics only.
+            None => unsafe { self.provider.reg_mr(&self.pd, memory, access) },
+        };
+        result.map_err(|(memory, error)| {
+            // SAFETY: the provider gives back what it was given, which was made from an `M` above.
+            let memory = unsafe { memory.into_owner::<M>() };
+            Refused::new(memory, error)
+        })
+    }
+
+    /// The domain's identity.
+    pub fn id(&self) -> PdId {
+        P::pd_id(&self.pd)
+    }
+}
+
+impl<P: Provider> core::fmt::Debug for ProtectionDomain<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("ProtectionDomain").field(&self.id()).finish()
+    }
+}

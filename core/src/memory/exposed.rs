@@ -1,0 +1,253 @@
+//! Memory that peers may read or write by RDMA.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use super::region::check_range;
+use super::words::{load_bytes, shared_word, store_bytes};
+use super::{DmaBuf, Mr, RawBuffer};
+use crate::caps::sealed::Sealed;
+use crate::flags::Access;
+use crate::provider::Provider;
+use crate::qp::{QpKind, QueuePair, Reachable};
+use crate::ring::Word;
+use crate::wire::{Grant, GrantFrame};
+use crate::{Caps, Error, LKey, PdId, Refused, Requirement};
+
+/// Memory that peers may reach. There are no references to it, only copies: a peer's write may happen at
+/// any time, in any order, and more than once until its completion (R16).
+///
+/// A notification, a write with immediate or a message, says that the bytes of that operation are there,
+/// and nothing of others. Only [`Exposed::revoke`] ends what peers may do.
+pub struct Exposed<M, A> {
+    mr: Mr,
+    typed: PhantomData<fn() -> (M, A)>,
+}
+
+impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
+    pub(crate) fn new(mr: Mr) -> Self {
+        Self { mr, typed: PhantomData }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.mr.attr().len
+    }
+
+    /// Never: the device refuses an empty region (R37).
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies into it, at byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
+        check_range(offset, source.len(), self.len())?;
+        // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
+        // atomics, by the provider's contract and this type's; `source` is borrowed.
+        unsafe { store_bytes(self.mr.attr().base, offset, source.as_ptr(), source.len()) };
+        Ok(())
+    }
+
+    /// Copies out of it, from byte `offset`. Copy first, then parse: the bytes may change under any other use.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
+        check_range(offset, target.len(), self.len())?;
+        // SAFETY: as in `copy_in`; `target` is borrowed mutably.
+        unsafe { load_bytes(self.mr.attr().base, offset, target.as_mut_ptr(), target.len()) };
+        Ok(())
+    }
+
+    /// Loads one word, a flag or a counter, with acquire order against [`Exposed::store`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`] if `offset` is not a multiple of a word.
+    pub fn load(&self, offset: usize) -> Result<Word, Error> {
+        self.check_word(offset)?;
+        // SAFETY: as in `copy_in`, checked above.
+        Ok(unsafe { shared_word(self.mr.attr().base, offset) }.load(Ordering::Acquire))
+    }
+
+    /// Stores one word, with release order against [`Exposed::load`].
+    ///
+    /// # Errors
+    /// As [`Exposed::load`].
+    pub fn store(&self, offset: usize, value: Word) -> Result<(), Error> {
+        self.check_word(offset)?;
+        // SAFETY: as in `copy_in`, checked above.
+        unsafe { shared_word(self.mr.attr().base, offset) }.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    fn check_word(&self, offset: usize) -> Result<(), Error> {
+        check_range(offset, size_of::<Word>(), self.len())?;
+        if offset % size_of::<Word>() == 0 {
+            return Ok(());
+        }
+        Err(Error::Misaligned { address: offset as u64, len: size_of::<Word>() as u64, to: size_of::<Word>() as u64 })
+    }
+
+    /// A part of it as the source or target of this side's own operations.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<ExposedPart, Error> {
+        let len = range.end.saturating_sub(range.start);
+        check_range(range.start, len, self.len())?;
+        Ok(ExposedPart::of(self.mr.clone(), self.mr.attr().iova + range.start as u64, len))
+    }
+
+    /// What a peer of `qp` needs to reach all of it: to be sent to that peer.
+    ///
+    /// # Errors
+    /// [`Error::ForeignDomain`] if `qp` belongs to another protection domain.
+    pub fn grant<P: Provider, S: Reachable, K: QpKind>(&self, qp: &QueuePair<P, S, K>) -> Result<GrantFrame, Error> {
+        self.grant_range(qp, 0..self.len())
+    }
+
+    /// What a peer of `qp` needs to reach a part of it. The device enforces the region's bounds only: what a
+    /// peer makes of a smaller range is its own honesty.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::ForeignDomain`].
+    pub fn grant_range<P: Provider, S: Reachable, K: QpKind>(
+        &self,
+        qp: &QueuePair<P, S, K>,
+        range: Range<usize>,
+    ) -> Result<GrantFrame, Error> {
+        let attr = self.mr.attr();
+        if qp.pd_id() != attr.pd {
+            return Err(Error::ForeignDomain { of: attr.pd, domain: qp.pd_id() });
+        }
+        let len = range.end.saturating_sub(range.start);
+        check_range(range.start, len, self.len())?;
+        let grant = Grant {
+            address: attr.iova + range.start as u64,
+            length: len as u64,
+            rkey: attr.rkey,
+            access: A::ACCESS & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+            incarnation: qp.incarnation(),
+        };
+        Ok(grant.to_frame())
+    }
+
+    /// Ends what peers may do and gives the memory back: their operations on it fail from now on.
+    ///
+    /// # Errors
+    /// [`Error::RegionInUse`] if parts of it are held or in flight here, or what the device answered; with it.
+    pub fn revoke(self) -> Result<M, Refused<Self>> {
+        match self.mr.deregister(1) {
+            // SAFETY: registered from an `M`, which the type has carried since.
+            Ok(memory) => Ok(unsafe { memory.into_owner::<M>() }),
+            Err((mr, error)) => Err(Refused::new(Self { mr, typed: PhantomData }, error)),
+        }
+    }
+}
+
+impl<M, A> fmt::Debug for Exposed<M, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Exposed").field(self.mr.attr()).finish()
+    }
+}
+
+/// A part of exposed memory for this side's own operations: counted, without references.
+#[derive(Clone, Debug)]
+pub struct ExposedPart {
+    addr: u64,
+    len: usize,
+    mr: Mr,
+    lkey: LKey,
+    pd: PdId,
+}
+
+impl ExposedPart {
+    pub(super) fn of(mr: Mr, addr: u64, len: usize) -> Self {
+        let attr = *mr.attr();
+        Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The protection domain it is registered in.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+
+    /// The form in flight; the length was checked to fit.
+    pub(crate) fn into_raw(self) -> RawBuffer {
+        RawBuffer::new(self.addr, self.len as u32, self.mr, self.lkey.0)
+    }
+}
+
+/// What peers may do with exposed memory.
+pub trait RemoteAccess: Requirement {
+    /// The rights at registration.
+    const ACCESS: Access;
+}
+
+/// Access types that let a peer write.
+#[diagnostic::on_unimplemented(
+    message = "an RDMA write needs a window that grants remote write (R15)",
+    label = "this window does not",
+    note = "expose the memory with `RemoteWrite` or `RemoteReadWrite`, and take the grant with `peer.window::<RemoteWrite>(..)`"
+)]
+pub trait AllowsWrite: RemoteAccess {}
+
+/// Access types that let a peer read.
+#[diagnostic::on_unimplemented(
+    message = "an RDMA read needs a window that grants remote read (R15)",
+    label = "this window does not",
+    note = "expose the memory with `RemoteRead` or `RemoteReadWrite`, and take the grant with `peer.window::<RemoteRead>(..)`"
+)]
+pub trait AllowsRead: RemoteAccess {}
+
+macro_rules! access {
+    ($(#[$doc:meta])* $name:ident: $access:expr, needs $caps:expr, allows $($allows:ident)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name(());
+
+        impl Sealed for $name {}
+
+        impl Requirement for $name {
+            const NEEDS: Caps = $caps;
+        }
+
+        impl RemoteAccess for $name {
+            const ACCESS: Access = $access;
+        }
+
+        $(impl $allows for $name {})*
+    };
+}
+
+access!(
+    /// Peers may read.
+    RemoteRead: Access::REMOTE_READ.union(Access::LOCAL_WRITE), needs Caps::RDMA_READ, allows AllowsRead
+);
+access!(
+    /// Peers may write.
+    RemoteWrite: Access::REMOTE_WRITE.union(Access::LOCAL_WRITE), needs Caps::RDMA_WRITE, allows AllowsWrite
+);
+access!(
+    /// Peers may read and write.
+    RemoteReadWrite: Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::LOCAL_WRITE),
+    needs Caps::RDMA_READ.union(Caps::RDMA_WRITE), allows AllowsRead AllowsWrite
+);

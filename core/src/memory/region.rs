@@ -1,0 +1,99 @@
+//! A registered region for local use.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::{DmaBuf, Mr, Slice};
+use crate::flags::Access;
+use crate::{Error, Refused};
+
+/// A registered region: it gives the memory back when all of it is together again.
+///
+/// Dropping it, in whatever order with its slices, is sound: the last handle deregisters and frees.
+pub struct Region<M> {
+    mr: Mr,
+    owner: PhantomData<fn() -> M>,
+}
+
+impl<M: DmaBuf> Region<M> {
+    /// A region and the slice of all of it.
+    pub(crate) fn new(mr: Mr) -> (Self, Slice) {
+        let whole = Slice::whole(mr.clone());
+        (Self { mr, owner: PhantomData }, whole)
+    }
+
+    /// Deregisters and gives the memory back. `whole` proves that nothing is out.
+    ///
+    /// # Errors
+    /// [`Error::NotWhole`] if the slice is not all of this region, [`Error::RegionInUse`] if an empty slice
+    /// or an empty part is still held, or what the device answered; with both.
+    pub fn close(self, whole: Slice) -> Result<M, Refused<(Self, Slice)>> {
+        let len = self.len();
+        if !self.mr.is(whole.mr()) || whole.len() != len {
+            let error = Error::NotWhole { has: whole.len() as u64, needs: len as u64 };
+            return Err(Refused::new((self, whole), error));
+        }
+        // The region's handle and the slice's.
+        match self.mr.deregister(2) {
+            Ok(memory) => {
+                core::mem::forget(whole);
+                // SAFETY: registered from an `M`, which the type has carried since.
+                Ok(unsafe { memory.into_owner::<M>() })
+            }
+            Err((mr, error)) => Err(Refused::new((Self { mr, owner: PhantomData }, whole), error)),
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.mr.attr().len
+    }
+
+    /// Never: the device refuses an empty region (R37).
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl<M> fmt::Debug for Region<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Region").field(self.mr.attr()).finish()
+    }
+}
+
+/// How memory is registered, beyond the defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RegisterOptions {
+    relaxed_ordering: bool,
+}
+
+impl RegisterOptions {
+    /// The defaults: strict PCIe ordering.
+    pub const fn new() -> Self {
+        Self { relaxed_ordering: false }
+    }
+
+    /// Lets the device's writes to this memory pass one another on PCIe.
+    ///
+    /// It voids what little order there was: until the completion of an operation was read, no byte of it
+    /// says anything about another, not even within 128 bytes, and nothing may be learnt by watching memory.
+    /// Code that reads after completions only, as this crate's types demand, is unaffected.
+    pub const fn relaxed_ordering(mut self) -> Self {
+        self.relaxed_ordering = true;
+        self
+    }
+
+    pub(crate) fn access(self, rights: Access) -> Access {
+        if self.relaxed_ordering { rights | Access::RELAXED_ORDERING } else { rights }
+    }
+}
+
+/// The range of `len` bytes at `offset`, if it is within `within` bytes.
+pub(super) fn check_range(offset: usize, len: usize, within: usize) -> Result<(), Error> {
+    if offset.checked_add(len).is_some_and(|end| end <= within) {
+        return Ok(());
+    }
+    Err(Error::OutOfBounds { offset: offset as u64, len: len as u64, within: within as u64 })
+}

@@ -1,0 +1,134 @@
+//! A unique piece of a registered region.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::slice;
+
+use super::{Frozen, Mr, RawBuffer};
+use crate::{Error, LKey, PdId, Refused};
+
+/// A unique piece of a registered region: bytes while it is held, an operation's buffer once it is posted.
+///
+/// It is moved, split and rejoined, never copied. While it is posted nobody can touch the bytes, and the
+/// completion gives it back (R15).
+#[must_use = "a slice that is dropped cannot be rejoined: its region can then only be dropped, not closed"]
+pub struct Slice {
+    addr: u64,
+    len: usize,
+    mr: Mr,
+    lkey: LKey,
+    pd: PdId,
+}
+
+impl Slice {
+    /// All of a region.
+    pub(super) fn whole(mr: Mr) -> Self {
+        let attr = *mr.attr();
+        Self { addr: attr.iova, len: attr.len, mr, lkey: attr.lkey, pd: attr.pd }
+    }
+
+    /// # Safety
+    /// No other slice has any of those bytes.
+    pub(super) unsafe fn of(mr: Mr, addr: u64, len: usize) -> Self {
+        let attr = *mr.attr();
+        Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd }
+    }
+
+    /// Two pieces, the first of `mid` bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `mid` is beyond the end, with the slice.
+    pub fn split_at(self, mid: usize) -> Result<(Self, Self), Refused<Self>> {
+        let Some(rest) = self.len.checked_sub(mid) else {
+            let error = Error::OutOfBounds { offset: mid as u64, len: 0, within: self.len as u64 };
+            return Err(Refused::new(self, error));
+        };
+        let tail = Self {
+            addr: self.addr + mid as u64,
+            len: rest,
+            mr: self.mr.clone(),
+            lkey: self.lkey,
+            pd: self.pd,
+        };
+        Ok((Self { len: mid, ..self }, tail))
+    }
+
+    /// One piece again, of two that follow each other in this order.
+    ///
+    /// # Errors
+    /// [`Error::NotAdjacent`] if they do not, with both.
+    pub fn unsplit(self, next: Self) -> Result<Self, Refused<(Self, Self)>> {
+        if self.is_followed_by(&next) {
+            return Ok(Self { len: self.len + next.len, ..self });
+        }
+        Err(Refused::new((self, next), Error::NotAdjacent))
+    }
+
+    /// Whether `next` starts where this ends, in the same region.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
+        self.mr.is(&next.mr) && self.addr + self.len as u64 == next.addr
+    }
+
+    /// A form that many operations can send at once and none can write.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] if the region has [`FROZEN_RANGES`](super::FROZEN_RANGES) frozen ranges already,
+    /// with the slice.
+    pub fn freeze(self) -> Result<Frozen, Refused<Self>> {
+        Frozen::new(self)
+    }
+
+    /// The protection domain it is registered in.
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    #[inline(always)]
+    pub(super) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    #[inline(always)]
+    pub(super) fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// The form in flight; the length was checked to fit.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> RawBuffer {
+        RawBuffer::new(self.addr, self.len as u32, self.mr, self.lkey.0)
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let attr = self.mr.attr();
+        // SAFETY: a slice is within its region, so the offset is too.
+        let first = unsafe { attr.base.as_ptr().add((self.addr - attr.iova) as usize) };
+        // SAFETY: initialised by `DmaBuf`'s contract; these bytes are this slice's alone and it is not in flight.
+        unsafe { slice::from_raw_parts(first, self.len) }
+    }
+}
+
+impl DerefMut for Slice {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let attr = self.mr.attr();
+        // SAFETY: a slice is within its region, so the offset is too.
+        let first = unsafe { attr.base.as_ptr().add((self.addr - attr.iova) as usize) };
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(first, self.len) }
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
+    }
+}
+
+static_assertions::assert_not_impl_any!(Slice: Clone, Copy);
+static_assertions::assert_impl_all!(Slice: Send, Sync);

@@ -1,0 +1,52 @@
+//! A queue pair in whichever state: for a field that lives through bring-up.
+
+#![forbid(unsafe_code)]
+
+use super::{Err, Init, QpKind, QpState, QueuePair, Reset, Rtr, Rts, Sqd, Sqe, State};
+use crate::Provider;
+
+macro_rules! any {
+    ($($state:ident: $into:ident),*) => {
+        /// A queue pair in whichever state.
+        #[derive(Debug)]
+        pub enum AnyQueuePair<P: Provider, K: QpKind> {
+            $(
+                #[doc = concat!("In ", stringify!($state), ".")]
+                $state(QueuePair<P, $state, K>),
+            )*
+        }
+
+        impl<P: Provider, K: QpKind> AnyQueuePair<P, K> {
+            /// Its state.
+            pub fn state(&self) -> QpState {
+                match self {
+                    $(Self::$state(_) => $state::STATE,)*
+                }
+            }
+
+            $(
+                #[doc = concat!("The queue pair, if it is in ", stringify!($state), ".")]
+                ///
+                /// # Errors
+                /// `self`, if it is in another state.
+                pub fn $into(self) -> Result<QueuePair<P, $state, K>, Self> {
+                    match self {
+                        Self::$state(qp) => Ok(qp),
+                        #[allow(unreachable_patterns)]
+                        other => Result::Err(other),
+                    }
+                }
+            )*
+        }
+
+        $(
+            impl<P: Provider, K: QpKind> From<QueuePair<P, $state, K>> for AnyQueuePair<P, K> {
+                fn from(qp: QueuePair<P, $state, K>) -> Self {
+                    Self::$state(qp)
+                }
+            }
+        )*
+    };
+}
+
+any!(Reset: into_reset, Init: into_init, Rtr: into_rtr, Rts: into_rts, Sqd: into_sqd, Sqe: into_sqe, Err: into_err);

@@ -1,0 +1,123 @@
+//! What making and moving a queue pair takes.
+
+#![forbid(unsafe_code)]
+
+use crate::error::Limit;
+use crate::{Error, Granted, Qkey, SetRnrRetry};
+
+/// How much a queue pair holds: what to ask for. What was granted is in [`QueuePair::granted`](super::QueuePair::granted).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Depth {
+    pub(crate) send: u32,
+    pub(crate) recv: u32,
+    pub(crate) recv_buffers: u8,
+    pub(crate) inline: u16,
+    pub(crate) unsolicited: u32,
+}
+
+impl Depth {
+    /// `send` operations and `recv` receives in flight; the device rounds up to powers of two.
+    ///
+    /// One buffer a receive, 32 inline bytes (less if the device has less), no unsolicited arrivals.
+    pub const fn new(send: u32, recv: u32) -> Self {
+        Self { send, recv, recv_buffers: 1, inline: 32, unsolicited: 0 }
+    }
+
+    /// Receives of up to `buffers` buffers, 1 or 2 (R19).
+    pub const fn recv_buffers(mut self, buffers: u8) -> Self {
+        self.recv_buffers = buffers;
+        self
+    }
+
+    /// Inline SENDs of up to `bytes` bytes (R10).
+    pub const fn inline(mut self, bytes: u16) -> Self {
+        self.inline = bytes;
+        self
+    }
+
+    /// Room in the completion queue for `writes` unsolicited arrivals between two polls (R17).
+    pub const fn unsolicited(mut self, writes: u32) -> Self {
+        self.unsolicited = writes;
+        self
+    }
+}
+
+/// RESET to INIT: the queue key, the port and the partition key index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InitAttr {
+    pub(crate) qkey: Qkey,
+    pub(crate) port: u8,
+    pub(crate) pkey_index: u16,
+}
+
+impl InitAttr {
+    /// With this queue key, which peers must use (R26); port 1 and partition key index 0, EFA's only ones.
+    pub const fn new(qkey: Qkey) -> Self {
+        Self { qkey, port: 1, pkey_index: 0 }
+    }
+
+    /// Another port; EFA has port 1 only, so the device refuses others.
+    pub const fn port(mut self, port: u8) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Another partition key index; EFA has index 0 only, so the device refuses others.
+    pub const fn pkey_index(mut self, index: u16) -> Self {
+        self.pkey_index = index;
+        self
+    }
+}
+
+/// RTR to RTS: the first packet sequence number, and how often a peer that is not ready is tried again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RtsAttr {
+    pub(crate) psn: u32,
+    pub(crate) rnr_retry: Option<(Granted<SetRnrRetry>, RnrRetry)>,
+}
+
+impl RtsAttr {
+    /// Sequence number 0, and the device's own retry rule, which is for ever.
+    pub const fn new() -> Self {
+        Self { psn: 0, rnr_retry: None }
+    }
+
+    /// Another first packet sequence number, 24 bits.
+    pub const fn psn(mut self, psn: u32) -> Self {
+        self.psn = psn;
+        self
+    }
+
+    /// How often a SEND or write with immediate is tried again while the peer has no receive posted. After
+    /// the last it fails with status 10, which leaves the queue pair usable.
+    pub const fn rnr_retry(mut self, token: Granted<SetRnrRetry>, retry: RnrRetry) -> Self {
+        self.rnr_retry = Some((token, retry));
+        self
+    }
+}
+
+/// How often a peer that is not ready is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RnrRetry(u8);
+
+impl RnrRetry {
+    /// For ever: the device's default. A peer that never posts a receive holds the operation until the
+    /// queue pair ends.
+    pub const FOREVER: Self = Self(7);
+
+    /// 0 to 6 times.
+    ///
+    /// # Errors
+    /// [`Error::AboveLimit`] beyond 6: say [`RnrRetry::FOREVER`] for ever.
+    pub const fn times(times: u8) -> Result<Self, Error> {
+        if times > 6 {
+            return Err(Error::AboveLimit { what: Limit::RnrRetries, asked: times as u64, limit: 6 });
+        }
+        Ok(Self(times))
+    }
+
+    /// The device's number: 0 to 6, or 7 for ever.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}

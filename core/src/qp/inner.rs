@@ -1,0 +1,201 @@
+//! What a queue pair owns, and how that ends.
+//!
+//! `Drop` makes one call, the destroying one. If the device agrees, the buffers in flight go back to their
+//! regions and everything is released, children first. If it refuses, it may still be using all of that:
+//! nothing is released, and the leak is counted (R34).
+
+#![allow(unsafe_code)]
+
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Depth, QpAttr, QpKind};
+use crate::entry::completion_flags;
+use crate::error::Limit;
+use crate::memory::Buffers;
+use crate::provider::{CqInit, Provider, QpInit};
+use crate::ring::{CompletionQueue, Finished, RecvQueue, SendQueue};
+use crate::work::{Failure, Stats};
+use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token};
+
+/// A queue pair's parts, whatever its state.
+#[derive(Debug)]
+pub(crate) struct Inner<P: Provider> {
+    pub(crate) send: SendQueue,
+    pub(crate) recv: RecvQueue,
+    pub(crate) send_completions: CompletionQueue,
+    pub(crate) recv_completions: CompletionQueue,
+    pub(crate) identity: Identity,
+    /// Which completion queue is looked at first by the next poll.
+    pub(crate) turn: bool,
+    pub(crate) provider: P,
+    pub(crate) cause: Option<Failure>,
+    pub(crate) stats: Stats,
+    pub(crate) inline: u16,
+    destroyed: bool,
+    handles: ManuallyDrop<Handles<P>>,
+}
+
+/// Dropped in this order, which is R34's: the queue pair, its completion queues, its domain.
+struct Handles<P: Provider> {
+    qp: P::Qp,
+    _send: P::Cq,
+    _recv: P::Cq,
+    pd: P::Pd,
+}
+
+impl<P: Provider> core::fmt::Debug for Handles<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Handles")
+    }
+}
+
+/// What operations are checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// This queue pair, unique in the process.
+    pub(crate) id: u32,
+    pub(crate) pd: PdId,
+    pub(crate) max_rdma: u32,
+    pub(crate) max_inline: u16,
+    pub(crate) qpn: Qpn,
+    pub(crate) qkey: Qkey,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) max_msg: u32,
+}
+
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// An id is never used twice: the last one is never given away.
+pub(super) fn next_id() -> Result<u32, Error> {
+    NEXT_ID
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
+        .map_err(|_| Error::Exhausted { what: Limit::QueuePairs, limit: u32::MAX.into() })
+}
+
+impl<P: Provider> Inner<P> {
+    pub(crate) fn new<K: QpKind>(provider: &P, pd: &P::Pd, depth: Depth) -> Result<Self, Error> {
+        let limits = provider.limits();
+        let above = |what, asked: u32, limit: u32| {
+            let error = Error::AboveLimit { what, asked: asked.into(), limit: limit.into() };
+            if asked > limit { Err(error) } else { Ok(()) }
+        };
+        above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
+        above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
+        above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
+        if depth.recv_buffers == 0 {
+            return Err(Error::BelowLimit { what: Limit::RecvBuffers, asked: 0, limit: 1 });
+        }
+        let inline = depth.inline.min(32);
+        above(Limit::InlineBytes, depth.inline.into(), 32)?;
+        let inline = inline.min(limits.max_inline);
+
+        let init = QpInit {
+            send_depth: depth.send.max(limits.min_send_depth),
+            recv_depth: depth.recv,
+            recv_sge: depth.recv_buffers,
+            inline,
+            ops: K::OPS,
+            unsolicited: K::NEEDS.contains(Caps::UNSOLICITED_WRITE_RECV),
+        };
+        // Each queue has a completion queue of its own, with room for all that can be in flight: it cannot
+        // overrun (R17), and dies with the queue pair, so no stale completion is left for the next (R21).
+        let sgid = provider.caps().contains(Caps::CQ_WITH_SGID);
+        let send_cq = provider.create_cq(&CqInit { entries: rounded(init.send_depth), sgid: false })?;
+        let room = rounded(depth.recv).saturating_add(depth.unsolicited);
+        above(Limit::CompletionEntries, room, limits.max_cqe)?;
+        let recv_cq = provider.create_cq(&CqInit { entries: room, sgid })?;
+        let qp = provider.create_qp(pd, &send_cq, &recv_cq, &init)?;
+
+        let queues = provider.queues(&qp);
+        // SAFETY: by the provider's contract the ring and slots are this queue pair's alone and valid while
+        // its handle lives, which `Handles` keeps longer than this.
+        let send = unsafe { SendQueue::new(&queues.send, queues.generation) };
+        // SAFETY: likewise.
+        let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };
+        let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
+        let generation = send.slots().generation();
+        let kind = completion_flags::QUEUE_SEND;
+        // SAFETY: likewise, for the completion queue that only this queue pair uses.
+        let send_completions = unsafe { CompletionQueue::new(&send_ring, kind, queues.qpn, generation) };
+        let generation = recv.slots().generation();
+        let kind = completion_flags::QUEUE_RECV;
+        // SAFETY: likewise.
+        let recv_completions = unsafe { CompletionQueue::new(&recv_ring, kind, queues.qpn, generation) };
+        Ok(Self {
+            send,
+            recv,
+            send_completions,
+            recv_completions,
+            identity: Identity {
+                id: next_id()?,
+                pd: P::pd_id(pd),
+                max_rdma: limits.max_rdma_size,
+                max_inline: inline.min(queues.send.inline),
+                qpn: queues.qpn,
+                qkey: Qkey(0),
+                incarnation: Incarnation(provider.entropy() | 1),
+                max_msg: limits.max_msg_size,
+            },
+            turn: false,
+            provider: provider.clone(),
+            cause: None,
+            stats: Stats::default(),
+            inline,
+            destroyed: false,
+            handles: ManuallyDrop::new(Handles { qp, _send: send_cq, _recv: recv_cq, pd: pd.clone() }),
+        })
+    }
+
+    pub(crate) fn pd(&self) -> &P::Pd {
+        &self.handles.pd
+    }
+
+    pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
+        self.provider.modify_qp(&mut self.handles.qp, attr)
+    }
+
+    /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.
+    pub(crate) fn start_over(&mut self, id: u32) {
+        self.identity.id = id;
+        self.send.rewind();
+        self.recv.rewind();
+        self.identity.incarnation = Incarnation(self.provider.entropy() | 1);
+        self.cause = None;
+    }
+
+    /// Operations and receives in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        u32::from(self.send.slots().occupied()) + u32::from(self.recv.slots().occupied())
+    }
+
+    /// Ends the queue pair at the device; what was in flight goes to `sink`.
+    pub(crate) fn destroy(&mut self, sink: &mut dyn FnMut(Token, Buffers)) -> Result<(), Error> {
+        if self.destroyed {
+            return Ok(());
+        }
+        self.provider.destroy_qp(&mut self.handles.qp)?;
+        self.destroyed = true;
+        while let Some(Finished { token, tag, buffers }) = self.send.end_any().or_else(|| self.recv.end_any()) {
+            // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
+            sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
+        }
+        Ok(())
+    }
+}
+
+impl<P: Provider> Drop for Inner<P> {
+    fn drop(&mut self) {
+        match self.destroy(&mut |_, _| {}) {
+            // SAFETY: the queue pair is gone, so its rings and slots may be; this is the only drop.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.handles) },
+            // The device may still use rings, slots and buffers: keep them all, for ever.
+            Err(_) => self.provider.leaks().count_queue_pair(),
+        }
+    }
+}
+
+/// What a queue of that depth has room for.
+fn rounded(depth: u32) -> u32 {
+    depth.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+}

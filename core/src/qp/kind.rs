@@ -1,0 +1,163 @@
+//! Kinds of queue pair: which operations it may post, and which features its peers must share.
+
+#![forbid(unsafe_code)]
+
+use crate::caps::sealed::Sealed;
+use crate::flags::SendOps;
+use crate::wire::Features;
+use crate::{Caps, Requirement};
+
+/// The operations, for naming a set of them: `Srd<{ ops::SEND | ops::RDMA_WRITE }>`.
+pub mod ops {
+    use crate::flags::SendOps;
+
+    /// RDMA write.
+    pub const RDMA_WRITE: u8 = SendOps::RDMA_WRITE.bits();
+    /// RDMA write with immediate.
+    pub const RDMA_WRITE_WITH_IMM: u8 = SendOps::RDMA_WRITE_WITH_IMM.bits();
+    /// SEND.
+    pub const SEND: u8 = SendOps::SEND.bits();
+    /// SEND with immediate.
+    pub const SEND_WITH_IMM: u8 = SendOps::SEND_WITH_IMM.bits();
+    /// RDMA read.
+    pub const RDMA_READ: u8 = SendOps::RDMA_READ.bits();
+    /// All five.
+    pub const ALL: u8 = SendOps::all().bits();
+}
+
+/// A scalable reliable datagram queue pair that may post `OPS`, and shares `F` with its peers.
+///
+/// SRD delivers each message once, and promises no order: neither between messages nor within one write
+/// (R16). Every operation is signaled (R08). There are no atomics and no memory windows (R29).
+#[derive(Clone, Copy, Debug)]
+pub struct Srd<const OPS: u8 = { ops::ALL }, F = Solicited>(core::marker::PhantomData<F>);
+
+/// An SRD queue pair for devices without RDMA.
+pub type SendOnly = Srd<{ ops::SEND | ops::SEND_WITH_IMM }>;
+
+/// A kind of queue pair.
+pub trait QpKind: Requirement + 'static {
+    /// The operations it may post (R06).
+    const OPS: SendOps;
+    /// The features it shares with its peers (R05).
+    type Features: FeatureSet;
+}
+
+impl<const OPS: u8, F: FeatureSet> Sealed for Srd<OPS, F> {}
+
+impl<const OPS: u8, F: FeatureSet> Requirement for Srd<OPS, F> {
+    const NEEDS: Caps = {
+        let ops = match SendOps::from_bits(OPS) {
+            Some(ops) => ops,
+            None => panic!("EFA has five operations: name them by the constants in `efa_core::qp::ops` (R29)"),
+        };
+        let read = if ops.contains(SendOps::RDMA_READ) { Caps::RDMA_READ } else { Caps::empty() };
+        let write = if ops.intersects(SendOps::RDMA_WRITE.union(SendOps::RDMA_WRITE_WITH_IMM)) {
+            Caps::RDMA_WRITE
+        } else {
+            Caps::empty()
+        };
+        read.union(write).union(F::NEEDS)
+    };
+}
+
+impl<const OPS: u8, F: FeatureSet> QpKind for Srd<OPS, F> {
+    const OPS: SendOps = SendOps::from_bits_retain(OPS);
+    type Features = F;
+}
+
+/// What both queue pairs of a connection must have been made with (R05).
+pub trait FeatureSet: Sealed + Copy + Send + Sync + 'static {
+    /// As it travels in a hello.
+    const FEATURES: Features;
+    /// What the device must be able to do.
+    const NEEDS: Caps;
+}
+
+/// An RDMA write with immediate consumes a receive at the responder.
+#[derive(Clone, Copy, Debug)]
+pub struct Solicited(());
+
+/// An RDMA write with immediate consumes no receive at the responder: its arrivals are bounded by nothing
+/// but the completion queue, so ask for a [budget](crate::qp::Depth::unsolicited) (R17).
+#[derive(Clone, Copy, Debug)]
+pub struct Unsolicited(());
+
+impl Sealed for Solicited {}
+impl Sealed for Unsolicited {}
+
+impl FeatureSet for Solicited {
+    const FEATURES: Features = Features::empty();
+    const NEEDS: Caps = Caps::empty();
+}
+
+impl FeatureSet for Unsolicited {
+    const FEATURES: Features = Features::UNSOLICITED_WRITE_RECV;
+    const NEEDS: Caps = Caps::UNSOLICITED_WRITE_RECV.union(Caps::RDMA_WRITE);
+}
+
+/// Feature sets that are the same.
+#[diagnostic::on_unimplemented(
+    message = "this peer was resolved for feature set `{Self}`, the queue pair has `{F}` (R05)",
+    label = "feature sets differ",
+    note = "both queue pairs must be made with the same feature set, or the device answers status 18",
+    note = "make both of one kind: `Srd` or `Srd<{{ ops::ALL }}, Unsolicited>`"
+)]
+pub trait SameFeatures<F>: FeatureSet {}
+
+impl<F: FeatureSet> SameFeatures<F> for F {}
+
+macro_rules! has {
+    ($(#[$attr:meta])* $name:ident: $($mask:literal)*) => {
+        $(#[$attr])*
+        pub trait $name: QpKind {}
+
+        $(impl<F: FeatureSet> $name for Srd<$mask, F> {})*
+    };
+}
+
+has!(
+    /// Kinds that may post RDMA write.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` was not made for RDMA write (R06)",
+        label = "posted on a queue pair of kind `{Self}`",
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE }}>`, or `Srd` for all five"
+    )]
+    HasWrite: 1 3 5 7 9 11 13 15 17 19 21 23 25 27 29 31
+);
+has!(
+    /// Kinds that may post RDMA write with immediate.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` was not made for RDMA write with immediate (R06)",
+        label = "posted on a queue pair of kind `{Self}`",
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE_WITH_IMM }}>`, or `Srd` for all five"
+    )]
+    HasWriteImm: 2 3 6 7 10 11 14 15 18 19 22 23 26 27 30 31
+);
+has!(
+    /// Kinds that may post SEND.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` was not made for SEND (R06)",
+        label = "posted on a queue pair of kind `{Self}`",
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE }}>`, or `Srd` for all five"
+    )]
+    HasSend: 4 5 6 7 12 13 14 15 20 21 22 23 28 29 30 31
+);
+has!(
+    /// Kinds that may post SEND with immediate.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` was not made for SEND with immediate (R06)",
+        label = "posted on a queue pair of kind `{Self}`",
+        note = "name the operation in the kind: `SendOnly` has both SENDs, `Srd` all five operations"
+    )]
+    HasSendImm: 8 9 10 11 12 13 14 15 24 25 26 27 28 29 30 31
+);
+has!(
+    /// Kinds that may post RDMA read.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` was not made for RDMA read (R06)",
+        label = "posted on a queue pair of kind `{Self}`",
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_READ }}>`, or `Srd` for all five"
+    )]
+    HasRead: 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+);

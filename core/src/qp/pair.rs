@@ -1,0 +1,332 @@
+//! The queue pair.
+
+#![forbid(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::inner::next_id;
+use super::{
+    CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts, RtsAttr, Sqd,
+    Srd, State,
+};
+use crate::flags::QpAttrMask;
+use crate::provider::Provider;
+use crate::wire::{EndpointInfo, Hello, HelloFrame};
+use crate::work::{Event, Failure, Stats};
+use crate::{Error, Incarnation, PdId, Qkey, Qpn, Refused};
+
+/// A queue pair in state `S`, of kind `K`: the one object that posts, polls and is reached by peers.
+///
+/// A transition consumes it and gives the next state, or gives it back with the reason. It has one owner and
+/// can be moved to a thread; for a field that lives through bring-up there is [`AnyQueuePair`](super::AnyQueuePair).
+///
+/// Dropping it destroys it: buffers in flight return to their regions. If the device refuses, everything it
+/// may still use is leaked and counted in [`Leaks`](crate::Leaks).
+#[must_use = "a queue pair that is dropped is destroyed"]
+pub struct QueuePair<P: Provider, S = Rts, K = Srd> {
+    pub(crate) inner: Inner<P>,
+    typed: PhantomData<fn() -> (S, K)>,
+}
+
+/// A queue pair that can do everything: in RTS.
+pub type Endpoint<P, K = Srd> = QueuePair<P, Rts, K>;
+
+/// What was granted of what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// Operations in flight.
+    pub send: u32,
+    /// Receives in flight.
+    pub recv: u32,
+    /// Buffers of one receive.
+    pub recv_buffers: u8,
+    /// Inline bytes of one SEND.
+    pub inline: u16,
+    /// Operations of one batch.
+    pub batch: u16,
+}
+
+/// How a [`QueuePair::shut_down`] went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shutdown {
+    /// Operations and receives that completed, flushes included.
+    pub completed: u32,
+    /// Operations and receives that had not completed by the deadline; destroying the queue pair gave their
+    /// buffers back.
+    pub reclaimed: u32,
+}
+
+impl<P: Provider, K: QpKind> QueuePair<P, Reset, K> {
+    pub(crate) fn create(provider: &P, pd: &P::Pd, depth: Depth) -> Result<Self, Error> {
+        Inner::new::<K>(provider, pd, depth).map(Self::of)
+    }
+}
+
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
+    fn of(inner: Inner<P>) -> Self {
+        Self { inner, typed: PhantomData }
+    }
+
+    fn move_to<T: State>(mut self, attr: &QpAttr) -> Result<QueuePair<P, T, K>, Refused<Self>>
+    where
+        S: MovesTo<T>,
+    {
+        match self.inner.modify(attr) {
+            Ok(()) => Ok(QueuePair::of(self.inner)),
+            Result::Err(error) => Result::Err(Refused::new(self, error)),
+        }
+    }
+
+    /// To INIT: receives can be posted from here on.
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn init(mut self, attr: InitAttr) -> Result<QueuePair<P, Init, K>, Refused<Self>>
+    where
+        S: MovesTo<Init>,
+    {
+        self.inner.identity.qkey = attr.qkey;
+        self.move_to(&QpAttr {
+            qkey: attr.qkey,
+            port: attr.port,
+            pkey_index: attr.pkey_index,
+            ..QpAttr::to(Init::STATE, <S as MovesTo<Init>>::MASK)
+        })
+    }
+
+    /// To RTR: peers can reach it, so its address may be published from here on (R03).
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn rtr(self) -> Result<QueuePair<P, Rtr, K>, Refused<Self>>
+    where
+        S: MovesTo<Rtr>,
+    {
+        self.move_to(&QpAttr::to(Rtr::STATE, <S as MovesTo<Rtr>>::MASK))
+    }
+
+    /// To RTS: operations can be posted from here on.
+    ///
+    /// # Errors
+    /// [`Error::ForeignToken`] for a token of another device, or what the device answered; with the queue pair.
+    pub fn rts(self, attr: RtsAttr) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
+    where
+        S: MovesTo<Rts>,
+    {
+        let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK) };
+        if let Some((token, retry)) = attr.rnr_retry {
+            if let Result::Err(error) = token.check(self.inner.provider.device_id()) {
+                return Result::Err(Refused::new(self, error));
+            }
+            qp_attr.rnr_retry = retry.number();
+            qp_attr.mask |= QpAttrMask::RNR_RETRY;
+        }
+        self.move_to(&qp_attr)
+    }
+
+    /// From RESET all the way to RTS, with a random queue key and the defaults of [`InitAttr`] and [`RtsAttr`].
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair in the state that it reached.
+    pub fn prepare(self) -> Result<QueuePair<P, Rts, K>, Refused<super::AnyQueuePair<P, K>>>
+    where
+        S: MovesTo<Init>,
+    {
+        let qkey = Qkey::from_random(self.inner.provider.entropy());
+        let init = match self.init(InitAttr::new(qkey)) {
+            Ok(init) => init,
+            Result::Err(refused) => return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into())),
+        };
+        let rtr = init.rtr().map_err(|refused| refused.map(Into::into))?;
+        rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))
+    }
+
+    /// To SQD: what was posted completes, and nothing more goes out until [`QueuePair::rts`].
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn drain(self) -> Result<QueuePair<P, Sqd, K>, Refused<Self>>
+    where
+        S: MovesTo<Sqd>,
+    {
+        self.move_to(&QpAttr::to(Sqd::STATE, <S as MovesTo<Sqd>>::MASK))
+    }
+
+    /// To ERR: whatever is in flight is flushed, that is, completes with [`Flushed`](crate::status::CompletionStatus::Flushed).
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn error(self) -> Result<QueuePair<P, Err, K>, Refused<Self>>
+    where
+        S: MovesTo<Err>,
+    {
+        self.move_to(&QpAttr::to(Err::STATE, <S as MovesTo<Err>>::MASK))
+    }
+
+    /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew.
+    ///
+    /// # Errors
+    /// [`Error::InFlight`] while anything is in flight, since RESET gives no buffer back: go to ERR and poll
+    /// until nothing is. Else what the device answered. With the queue pair.
+    pub fn reset(self) -> Result<QueuePair<P, Reset, K>, Refused<Self>>
+    where
+        S: MovesTo<Reset>,
+    {
+        let operations = self.inner.in_flight();
+        if operations > 0 {
+            return Result::Err(Refused::new(self, Error::InFlight { operations }));
+        }
+        let id = match next_id() {
+            Ok(id) => id,
+            Result::Err(error) => return Result::Err(Refused::new(self, error)),
+        };
+        let mut reset = self.move_to(&QpAttr::to(Reset::STATE, <S as MovesTo<Reset>>::MASK))?;
+        reset.inner.start_over(id);
+        Ok(reset)
+    }
+
+    /// The next completion: an operation done, an arrival, or a failure. `None` if there is none yet.
+    ///
+    /// A software device advances here.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Event> {
+        self.inner.poll()
+    }
+
+    /// The first failure that was not a flush: the flushes that follow are its consequences (R40).
+    pub fn cause(&self) -> Option<&Failure> {
+        self.inner.cause.as_ref()
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> Stats {
+        self.inner.stats
+    }
+
+    /// Operations and receives in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.inner.in_flight()
+    }
+
+    /// What was granted of what was asked for.
+    pub fn granted(&self) -> Granted {
+        Granted {
+            send: self.inner.send.slots().depth(),
+            recv: self.inner.recv.slots().depth(),
+            recv_buffers: self.inner.recv.max_buffers(),
+            inline: self.inner.identity.max_inline,
+            batch: self.inner.send.max_batch(),
+        }
+    }
+
+    /// The protection domain it belongs to.
+    pub fn pd_id(&self) -> PdId {
+        self.inner.identity.pd
+    }
+
+    /// Its number: for messages and tools. An address for peers is in [`QueuePair::hello`].
+    pub fn qpn(&self) -> Qpn {
+        self.inner.identity.qpn
+    }
+
+    /// Its present life.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.inner.identity.incarnation
+    }
+
+    /// The provider that drives it.
+    pub fn provider(&self) -> &P {
+        &self.inner.provider
+    }
+
+    /// Destroys it now. Buffers in flight return to their regions; [`QueuePair::shut_down`] hands them over.
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn close(mut self) -> Result<(), Refused<Self>> {
+        self.inner.destroy(&mut |_, _| {}).map_err(|error| Refused::new(self, error))
+    }
+
+    /// Ends it in R34's order: to ERR, poll until nothing is in flight or `expired` says so, destroy.
+    ///
+    /// Every operation is resolved exactly once: `sink` gets each completion as an event, and after the
+    /// queue pair was destroyed, what had not completed as [`Event::Reclaimed`].
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair, whose buffers in flight are then still the device's.
+    pub fn shut_down(
+        mut self,
+        mut expired: impl FnMut() -> bool,
+        mut sink: impl FnMut(Event),
+    ) -> Result<Shutdown, Refused<Self>> {
+        if S::STATE != Reset::STATE && S::STATE != Err::STATE {
+            let to_err = QpAttr::to(Err::STATE, QpAttrMask::STATE);
+            if let Result::Err(error) = self.inner.modify(&to_err) {
+                return Result::Err(Refused::new(self, error));
+            }
+        }
+        let before = self.in_flight();
+        while self.in_flight() > 0 {
+            match self.poll() {
+                Some(event) => sink(event),
+                None if expired() => break,
+                None => core::hint::spin_loop(),
+            }
+        }
+        let reclaimed = self.in_flight();
+        let result = self.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));
+        match result {
+            Ok(()) => Ok(Shutdown { completed: before - reclaimed, reclaimed }),
+            Result::Err(error) => Result::Err(Refused::new(self, error)),
+        }
+    }
+}
+
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
+    /// What peers must know of it. Post receives before you send this: a peer may use it at once.
+    pub fn hello(&self) -> HelloFrame
+    where
+        S: Reachable,
+    {
+        let identity = &self.inner.identity;
+        let hello = Hello {
+            endpoint: self.address(),
+            features: <K::Features as super::FeatureSet>::FEATURES,
+            ops: K::OPS,
+            caps: self.inner.provider.caps(),
+            max_message: identity.max_msg,
+            max_rdma: identity.max_rdma,
+            incarnation: identity.incarnation,
+        };
+        hello.to_frame()
+    }
+
+    /// Its bare address, for peers that speak the 24-byte form or libfabric's: it carries neither features
+    /// nor an incarnation, so nothing of them can be checked.
+    pub fn address(&self) -> EndpointInfo
+    where
+        S: Reachable,
+    {
+        let identity = &self.inner.identity;
+        EndpointInfo { gid: self.inner.provider.gid(), qpn: identity.qpn, qkey: identity.qkey }
+    }
+}
+
+impl<P: Provider, S: CanReceive, K: QpKind> QueuePair<P, S, K> {
+    /// Whether there is room for another receive.
+    pub fn can_post_recv(&self) -> bool {
+        !self.inner.recv.is_full()
+    }
+}
+
+impl<P: Provider, S: State, K> fmt::Debug for QueuePair<P, S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("device", &self.inner.provider.name())
+            .field("state", &S::STATE)
+            .field("qpn", &self.inner.identity.qpn)
+            .field("in_flight", &self.inner.in_flight())
+            .finish_non_exhaustive()
+    }
+}

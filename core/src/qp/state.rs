@@ -1,0 +1,136 @@
+//! States as types, and what each permits.
+
+#![forbid(unsafe_code)]
+
+use super::table::{QpState, QpType, transition};
+use crate::flags::QpAttrMask;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A queue pair's state, as a type.
+pub trait State: sealed::Sealed + 'static {
+    /// The state it stands for.
+    const STATE: QpState;
+}
+
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident),*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name(());
+
+            impl sealed::Sealed for $name {}
+
+            impl State for $name {
+                const STATE: QpState = QpState::$name;
+            }
+        )*
+    };
+}
+
+states!(
+    /// Made; nothing can be posted.
+    Reset,
+    /// Receives can be posted.
+    Init,
+    /// Can receive; its address may be published (R03).
+    Rtr,
+    /// Can send.
+    Rts,
+    /// The send queue drains.
+    Sqd,
+    /// The send queue failed.
+    Sqe,
+    /// Failed; everything in flight is flushed.
+    Err
+);
+
+/// The transitions of the device's table (R01).
+#[diagnostic::on_unimplemented(
+    message = "no transition from `{Self}` to `{T}`: the device's state table has none (R01)",
+    label = "not from this state",
+    note = "the way up is RESET, `init(..)` INIT, `rtr()` RTR, `rts(..)` RTS; `prepare()` goes all of it from RESET",
+    note = "the way down is `error()`, from every state but RESET, and `reset()`, once nothing is in flight"
+)]
+pub trait MovesTo<T: State>: State {
+    /// The attribute mask of the transition, from the table.
+    const MASK: QpAttrMask = match transition(QpType::Srd, Self::STATE, T::STATE) {
+        Some(row) => row.mask(),
+        None => panic!("the device's state table has no such transition (R01)"),
+    };
+}
+
+macro_rules! moves {
+    ($($from:ident => $($to:ident)*;)*) => {
+        $($(impl MovesTo<$to> for $from {})*)*
+
+        /// The transitions of the types, for comparison with the table.
+        #[cfg(test)]
+        const MOVES: &[(QpState, QpState, QpAttrMask)] = &[
+            $($((QpState::$from, QpState::$to, <$from as MovesTo<$to>>::MASK),)*)*
+        ];
+    };
+}
+
+moves! {
+    Reset => Reset Init;
+    Init => Reset Init Rtr Err;
+    Rtr => Reset Rts Err;
+    Rts => Reset Rts Sqd Err;
+    Sqd => Reset Rts Sqd Err;
+    Sqe => Reset Rts Err;
+    Err => Reset Err;
+}
+
+/// States in which receives can be posted.
+#[diagnostic::on_unimplemented(
+    message = "receives can be posted from INIT on, not in `{Self}` (R02)",
+    label = "this queue pair is in `{Self}`",
+    note = "bring it up first: `init(..)`, or `prepare()` for all the way to RTS"
+)]
+pub trait CanReceive: State {}
+
+/// States in which operations can be posted.
+#[diagnostic::on_unimplemented(
+    message = "SEND and RDMA can be posted in RTS only, not in `{Self}` (R02)",
+    label = "this queue pair is in `{Self}`",
+    note = "bring it up first: `init(..)`, `rtr()` and `rts(..)`, or `prepare()` for all three"
+)]
+pub trait CanSend: State {}
+
+/// States in which a queue pair's address means something to others.
+#[diagnostic::on_unimplemented(
+    message = "an address may be published from RTR on, not in `{Self}` (R03)",
+    label = "this queue pair is in `{Self}`",
+    note = "before that its number and key are not in force at the device, and who learns them sends into nothing",
+    note = "bring it up first: `init(..)` and `rtr()`, or `prepare()` for all the way to RTS"
+)]
+pub trait Reachable: State {}
+
+impl CanReceive for Init {}
+impl CanReceive for Rtr {}
+impl CanReceive for Rts {}
+impl CanReceive for Sqd {}
+impl CanReceive for Sqe {}
+impl CanSend for Rts {}
+impl Reachable for Rtr {}
+impl Reachable for Rts {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r01_the_types_have_exactly_the_transitions_and_masks_of_the_table() {
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                let typed = MOVES.iter().find(|(f, t, _)| (*f, *t) == (from, to)).map(|(_, _, mask)| *mask);
+                let table = transition(QpType::Srd, from, to).map(|row| row.mask());
+                assert_eq!(typed, table, "{from} to {to}");
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The completion queue's consumer.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use super::{AtomicWord, load_quad};
+use crate::Qpn;
+use crate::entry::{Quad, completion_flags as flags};
+use crate::provider::CqRing;
+
+/// A completion queue of one queue of one queue pair.
+///
+/// One masked compare tells whether an entry is new, of this queue, successful, solicited, and of this
+/// queue pair's number and generation (R20); what differs goes the long way round.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    base: NonNull<AtomicWord>,
+    /// Where the next entry is, in quads.
+    position: u32,
+    /// The ring's length, in quads.
+    end: u32,
+    /// Quads of an entry: 2 or 4.
+    stride: u32,
+    /// What the first quad of a good completion is, where `mask` is set; its phase flips at the wrap.
+    expected: Quad,
+    mask: Quad,
+}
+
+// SAFETY: the ring is this queue's alone on this side, and atomic.
+unsafe impl Send for CompletionQueue {}
+
+/// What the next entry is.
+pub(crate) enum Next {
+    /// None yet.
+    Empty,
+    /// A success of this queue pair.
+    Good(Entry),
+    /// Anything else: decode it.
+    Other(Entry),
+}
+
+/// A completion entry, copied out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry(pub(crate) [Quad; 4]);
+
+const PHASE: Quad = (flags::PHASE as Quad) << 24;
+
+impl CompletionQueue {
+    /// Of queue `kind` ([`flags::QUEUE_SEND`] or [`flags::QUEUE_RECV`]) of a queue pair whose request ids
+    /// have the `generation` bits where `generation_mask` is set.
+    ///
+    /// # Safety
+    /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
+    pub(crate) unsafe fn new(ring: &CqRing, kind: u8, qpn: Qpn, generation: (u16, u16)) -> Self {
+        let (bits, generation_mask) = generation;
+        let checked = flags::PHASE | flags::QUEUE_MASK | flags::UNSOLICITED;
+        Self {
+            base: ring.base,
+            position: 0,
+            end: ring.entries * u32::from(ring.entry_size / 8),
+            stride: u32::from(ring.entry_size / 8),
+            // Status 0 between the request id and the flags.
+            expected: Quad::from(bits) | Quad::from(kind | flags::PHASE) << 24 | Quad::from(qpn.0) << 32,
+            mask: Quad::from(generation_mask) | 0xFF << 16 | Quad::from(checked) << 24 | 0xFFFF << 32,
+        }
+    }
+
+    /// The next entry, which is then consumed.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Next {
+        let at = self.position as usize;
+        // SAFETY: the position is that of an entry in the ring. The load acquires: the device wrote the
+        // rest of the entry before it flipped the phase, which is in the lowest word.
+        let head = unsafe { load_quad(self.base, at) };
+        let differs = (head ^ self.expected) & self.mask;
+        if differs & PHASE != 0 {
+            return Next::Empty;
+        }
+        // SAFETY: another quad of that entry.
+        let second = unsafe { load_quad(self.base, at + 1) };
+        let mut entry = Entry([head, second, 0, 0]);
+        if self.stride == 4 {
+            // SAFETY: the third quad of a 32-byte entry.
+            entry.0[2] = unsafe { load_quad(self.base, at + 2) };
+            // SAFETY: the fourth.
+            entry.0[3] = unsafe { load_quad(self.base, at + 3) };
+        }
+        self.position += self.stride;
+        if self.position == self.end {
+            self.wrap();
+        }
+        if differs == 0 { Next::Good(entry) } else { Next::Other(entry) }
+    }
+
+    fn wrap(&mut self) {
+        self.position = 0;
+        self.expected ^= PHASE;
+    }
+
+    /// Whether entries have room for the sender's GID.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.stride == 4
+    }
+}
+
+impl Entry {
+    #[inline(always)]
+    pub(crate) fn req_id(&self) -> u16 {
+        self.0[0] as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn status(&self) -> u8 {
+        (self.0[0] >> 16) as u8
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> u8 {
+        (self.0[0] >> 24) as u8
+    }
+
+    pub(crate) fn qpn(&self) -> u16 {
+        (self.0[0] >> 32) as u16
+    }
+
+    /// Operation: as in `control1`.
+    #[inline(always)]
+    pub(crate) fn op(&self) -> u8 {
+        (self.flags() & flags::OP_MASK) >> flags::OP_SHIFT
+    }
+
+    /// Of the receive queue: bytes, low 16 bits.
+    #[inline(always)]
+    pub(crate) fn length(&self) -> u16 {
+        (self.0[0] >> 48) as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn ah(&self) -> u16 {
+        self.0[1] as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn src_qpn(&self) -> u16 {
+        (self.0[1] >> 16) as u16
+    }
+
+    /// Of the receive queue: the immediate, if there is one.
+    #[inline(always)]
+    pub(crate) fn imm(&self) -> Option<u32> {
+        (self.flags() & flags::HAS_IMM != 0).then_some((self.0[1] >> 32) as u32)
+    }
+
+    /// Of the receive queue, wide: the sender's GID.
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        let mut gid = [0; 16];
+        gid[..8].copy_from_slice(&self.0[2].to_le_bytes());
+        gid[8..].copy_from_slice(&self.0[3].to_le_bytes());
+        gid
+    }
+
+    /// Of the receive queue, wide, an RDMA write: bytes, upper 16 bits.
+    pub(crate) fn length_hi(&self) -> u16 {
+        self.0[2] as u16
+    }
+}

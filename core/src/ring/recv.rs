@@ -1,0 +1,104 @@
+//! The receive queue's producer.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use super::barrier::ring_recv_doorbell;
+use super::{AtomicWord, Finished, Slots, store_quad};
+use crate::entry::{descriptor_flags, recv_tail};
+use crate::memory::RawBuffer;
+use crate::provider::RecvRing;
+
+const QUADS: usize = 2;
+
+/// A receive queue: one descriptor for each buffer, one doorbell for a list of receives.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    entries: NonNull<AtomicWord>,
+    /// Descriptors produced since the queue pair was made: what the doorbell is told.
+    producer: u32,
+    mask: u32,
+    slots: Slots,
+    max_buffers: u8,
+    doorbell: NonNull<AtomicU32>,
+}
+
+// SAFETY: the ring and the doorbell are this queue's alone on this side, and atomic.
+unsafe impl Send for RecvQueue {}
+
+impl RecvQueue {
+    /// # Safety
+    /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
+    pub(crate) unsafe fn new(ring: &RecvRing, generation: u16) -> Self {
+        Self {
+            entries: ring.entries,
+            producer: 0,
+            mask: ring.descriptors - 1,
+            // SAFETY: `depth` slots of this queue's, by the caller's word.
+            slots: unsafe { Slots::new(ring.slots, ring.depth, generation) },
+            max_buffers: ring.max_sge,
+            doorbell: ring.doorbell,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.is_full()
+    }
+
+    pub(crate) fn max_buffers(&self) -> u8 {
+        self.max_buffers
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Writes the descriptors of one receive, of `count` buffers, which the doorbell has yet to announce.
+    /// `false` if the queue is full: nothing happened, and the buffers are still the caller's.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, token: u64, tag: u8, count: usize, buffers: [RawBuffer; 2]) -> bool {
+        let Some(req_id) = self.slots.begin(token, tag, buffers) else {
+            return false;
+        };
+        for (index, buffer) in buffers.iter().take(count).enumerate() {
+            let first = if index == 0 { descriptor_flags::FIRST } else { 0 };
+            let last = if index + 1 == count { descriptor_flags::LAST } else { 0 };
+            let req_id = if index == 0 { req_id } else { 0 };
+            let at = (self.producer & self.mask) as usize * QUADS;
+            // SAFETY: masked to the ring.
+            unsafe { store_quad(self.entries, at, buffer.addr) };
+            let tail = recv_tail(req_id, buffer.len as u16, buffer.lkey, first | last);
+            // SAFETY: the other half of that descriptor.
+            unsafe { store_quad(self.entries, at + 1, tail) };
+            self.producer = self.producer.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Announces what was staged.
+    #[inline(always)]
+    pub(crate) fn announce(&mut self) {
+        // SAFETY: valid by `new`'s contract.
+        let doorbell = unsafe { self.doorbell.as_ref() };
+        ring_recv_doorbell(doorbell, self.producer & 0xFFFF);
+    }
+
+    /// Ends the receive of a completion.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
+        self.slots.end(req_id)
+    }
+
+    /// Ends some receive, whichever: for after the queue pair was destroyed.
+    pub(crate) fn end_any(&mut self) -> Option<Finished> {
+        self.slots.end_any()
+    }
+
+    /// Back to the first descriptor, as the device is after a move to RESET; nothing is in flight.
+    pub(crate) fn rewind(&mut self) {
+        self.producer = 0;
+    }
+}

@@ -1,0 +1,174 @@
+//! The send queue's producer.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use super::barrier::ring_send_doorbell;
+use super::{AtomicWord, Finished, Slots, store_quad};
+use crate::entry::{Quad, control, control1, control2};
+use crate::memory::RawBuffer;
+use crate::provider::SendRing;
+
+const QUADS: usize = 8;
+
+/// A send queue: entries are staged in the ring, and one doorbell announces them all.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    entries: NonNull<AtomicWord>,
+    /// Where the next entry goes, in quads.
+    position: u32,
+    /// The ring's length, in quads.
+    end: u32,
+    /// The bits that every entry has, and the phase; XORed at the wrap.
+    control: Quad,
+    slots: Slots,
+    /// Entries produced since the queue pair was made: what the doorbell is told.
+    producer: u32,
+    /// Entries that no doorbell has announced yet.
+    staged: u16,
+    max_batch: u16,
+    doorbell: NonNull<AtomicU32>,
+    /// Whether the device failed this queue: it then looks full.
+    failed: bool,
+}
+
+// SAFETY: the ring and the doorbell are this queue's alone on this side, and atomic.
+unsafe impl Send for SendQueue {}
+
+impl SendQueue {
+    /// # Safety
+    /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
+    pub(crate) unsafe fn new(ring: &SendRing, generation: u16) -> Self {
+        Self {
+            entries: ring.entries,
+            position: 0,
+            end: ring.depth * QUADS as u32,
+            control: control(control1::META_DESC, control2::FIXED),
+            // SAFETY: `depth` slots of this queue's, by the caller's word.
+            slots: unsafe { Slots::new(ring.slots, ring.depth, generation) },
+            producer: 0,
+            staged: 0,
+            max_batch: ring.max_batch,
+            doorbell: ring.doorbell,
+            failed: false,
+        }
+    }
+
+    /// Room for one more operation in flight.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.is_full()
+    }
+
+    /// Whether one doorbell could announce one more.
+    #[inline(always)]
+    pub(crate) fn batch_is_full(&self) -> bool {
+        self.staged >= self.max_batch
+    }
+
+    pub(crate) fn staged(&self) -> u16 {
+        self.staged
+    }
+
+    pub(crate) fn max_batch(&self) -> u16 {
+        self.max_batch
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Writes an entry that the doorbell has yet to announce, and records its buffers. The request id, the
+    /// phase and the fixed bits are added here. `false` if the queue is full: nothing happened, and the
+    /// buffers are still the caller's.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, token: u64, tag: u8, entry: [Quad; QUADS], buffers: [RawBuffer; 2]) -> bool {
+        let Some(req_id) = self.slots.begin(token, tag, buffers) else {
+            return false;
+        };
+        let at = self.position as usize;
+        let head = entry[0] | Quad::from(req_id) | self.control;
+        // SAFETY: the position is that of an entry in the ring.
+        unsafe { store_quad(self.entries, at, head) };
+        for (quad, value) in entry.iter().enumerate().skip(1) {
+            // SAFETY: another quad of that entry.
+            unsafe { store_quad(self.entries, at + quad, *value) };
+        }
+        self.position += QUADS as u32;
+        if self.position == self.end {
+            self.wrap();
+        }
+        self.producer = self.producer.wrapping_add(1);
+        self.staged += 1;
+        true
+    }
+
+    fn wrap(&mut self) {
+        self.position = 0;
+        self.control ^= control(0, control2::PHASE);
+    }
+
+    /// Announces what was staged.
+    #[inline(always)]
+    pub(crate) fn announce(&mut self) {
+        // SAFETY: valid by `new`'s contract.
+        let doorbell = unsafe { self.doorbell.as_ref() };
+        ring_send_doorbell(doorbell, self.producer & 0xFFFF);
+        self.staged = 0;
+    }
+
+    /// Takes the last staged entry back, which the device has not seen; `None` if there is none.
+    pub(crate) fn unstage(&mut self) -> Option<Finished> {
+        while self.staged > 0 {
+            self.step_back();
+            // The request id stands in the entry, which is write-only: the slots know which began last. A
+            // device that completed what it had not seen has ended it already.
+            let finished = self.slots.end_last();
+            if finished.is_some() {
+                return finished;
+            }
+        }
+        None
+    }
+
+    fn step_back(&mut self) {
+        self.staged -= 1;
+        self.producer = self.producer.wrapping_sub(1);
+        if self.position == 0 {
+            self.position = self.end;
+            self.control ^= control(0, control2::PHASE);
+        }
+        self.position -= QUADS as u32;
+    }
+
+    /// Ends the operation of a completion.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
+        self.slots.end(req_id)
+    }
+
+    /// Ends some operation, whichever: for after the queue pair was destroyed.
+    pub(crate) fn end_any(&mut self) -> Option<Finished> {
+        self.slots.end_any()
+    }
+
+    /// Refuses all further operations.
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+        self.slots.close();
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Back to the first entry, as the device is after a move to RESET; nothing is in flight.
+    pub(crate) fn rewind(&mut self) {
+        self.position = 0;
+        self.control = control(control1::META_DESC, control2::FIXED);
+        self.producer = 0;
+        self.staged = 0;
+    }
+}

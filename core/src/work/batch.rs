@@ -1,0 +1,90 @@
+//! Several operations with one doorbell, all or none.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use super::Operation;
+use crate::memory::Buffers;
+use crate::provider::Provider;
+use crate::qp::{Inner, QpKind};
+use crate::ring::Finished;
+use crate::{Error, Refused, Token};
+
+/// Operations that go out together: of any kind, to any peers of the queue pair.
+///
+/// The device sees nothing of it until [`Batch::submit`]. Dropped, it is as if it never was, except that the
+/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next post.
+#[must_use = "a batch does nothing until it is submitted, and dropping it drops its slices"]
+pub struct Batch<'q, P: Provider, K> {
+    inner: &'q mut Inner<P>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
+    pub(super) fn new(inner: &'q mut Inner<P>) -> Self {
+        Self { inner, kind: PhantomData }
+    }
+
+    /// Adds an operation.
+    ///
+    /// # Errors
+    /// [`Error::BatchFull`] if one doorbell cannot announce more (R18), or as for
+    /// [`QueuePair::post`](crate::qp::QueuePair::post); with the operation, the batch as it was.
+    #[inline]
+    pub fn push<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>> {
+        if self.inner.send.batch_is_full() {
+            let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
+            return Err(Refused::new(operation, error));
+        }
+        self.inner.stage::<K, O>(operation, token)
+    }
+
+    /// Operations in it.
+    pub fn len(&self) -> usize {
+        self.inner.send.staged().into()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sends them all out; gives how many.
+    #[inline]
+    pub fn submit(self) -> usize {
+        let count = self.len();
+        if count > 0 {
+            self.inner.send.announce();
+        }
+        count
+    }
+
+    /// Takes them all back, last to first.
+    pub fn abort(self, mut sink: impl FnMut(Token, Buffers)) {
+        self.inner.unstage_all(&mut sink);
+    }
+}
+
+impl<P: Provider> Inner<P> {
+    fn unstage_all(&mut self, sink: &mut dyn FnMut(Token, Buffers)) {
+        while let Some(Finished { token, tag, buffers }) = self.send.unstage() {
+            // SAFETY: no doorbell announced it, so the device never had it, and the slot was ended once.
+            sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
+        }
+    }
+}
+
+impl<P: Provider, K> Drop for Batch<'_, P, K> {
+    fn drop(&mut self) {
+        // After `submit` or `abort` nothing is staged.
+        self.inner.unstage_all(&mut |_, _| {});
+    }
+}
+
+impl<P: Provider, K> fmt::Debug for Batch<'_, P, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("staged", &self.inner.send.staged()).finish_non_exhaustive()
+    }
+}

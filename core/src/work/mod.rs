@@ -1,0 +1,25 @@
+//! Operations, and what becomes of them.
+//!
+//! An operation is a value made from the peer it goes to, `peer.send(slice)`, `peer.write(slice, window)`,
+//! and [posted](crate::qp::QueuePair::post) with a token. It comes back once, as an [`Event`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `source` | what can be sent, and what can be received into |
+//! | `operation` | SEND, RDMA write, RDMA read |
+//! | `post` | one operation or receive, with its doorbell |
+//! | `batch` | several, with one doorbell |
+//! | `event` | what a completion says |
+//! | `poll` | from completion entries to events |
+
+mod batch;
+mod event;
+mod operation;
+mod poll;
+mod post;
+mod source;
+
+pub use batch::Batch;
+pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
+pub use operation::{Imm, Operation, Read, Send, SendInline, To, Write};
+pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

@@ -1,0 +1,185 @@
+//! From completion entries to events.
+//!
+//! An entry is believed as far as it is checked: its queue pair, generation, queue and request must be those
+//! of something in flight, else it is counted as stale and skipped (R20).
+
+#![allow(unsafe_code)]
+
+use super::event::{Cause, Done, Event, Failure, Kind, Received, UnsolicitedWrite, WriteArrived};
+use crate::entry::{completion_flags as flags, control1};
+use crate::memory::Buffers;
+use crate::peer::Sender;
+use crate::provider::Provider;
+use crate::qp::Inner;
+use crate::ring::{Entry, Finished, Next};
+use crate::status::CompletionStatus;
+use crate::{Ahn, Gid, Qpn, Token};
+
+impl<P: Provider> Inner<P> {
+    #[inline]
+    pub(crate) fn poll(&mut self) -> Option<Event> {
+        self.provider.progress();
+        self.turn = !self.turn;
+        if self.turn { self.poll_recv().or_else(|| self.poll_send()) } else { self.poll_send().or_else(|| self.poll_recv()) }
+    }
+
+    #[inline]
+    fn poll_send(&mut self) -> Option<Event> {
+        loop {
+            match self.send_completions.next() {
+                Next::Empty => return None,
+                Next::Good(entry) => {
+                    if let Some(finished) = self.send.end(entry.req_id()) {
+                        return Some(done(entry.op(), take(finished)));
+                    }
+                    self.stats.stale += 1;
+                }
+                Next::Other(entry) => {
+                    if let Some(event) = self.odd_send(entry) {
+                        return Some(event);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_recv(&mut self) -> Option<Event> {
+        loop {
+            match self.recv_completions.next() {
+                Next::Empty => return None,
+                Next::Good(entry) => {
+                    if let Some(finished) = self.recv.end(entry.req_id()) {
+                        return Some(self.arrived(entry, take(finished)));
+                    }
+                    self.stats.stale += 1;
+                }
+                Next::Other(entry) => {
+                    if let Some(event) = self.odd_recv(entry) {
+                        return Some(event);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, entry: Entry, done: Done) -> Event {
+        let Done { token, buffers } = done;
+        match entry.op() {
+            control1::OP_SEND => {
+                let (len, room) = (usize::from(entry.length()), buffers.bytes());
+                if len > room {
+                    let cause = Cause::LengthBeyondBuffers { reported: len, room };
+                    return self.failed(cause, Kind::Recv, Some(token), buffers);
+                }
+                let from = self.sender(&entry);
+                Event::Received(Received { token, len, imm: entry.imm(), from, buffers })
+            }
+            op => match entry.imm().filter(|_| op == control1::OP_RDMA_WRITE) {
+                Some(imm) => {
+                    let (len, from) = (self.written(&entry), self.sender(&entry));
+                    Event::WriteArrived(WriteArrived { token, imm, len, from, buffers })
+                }
+                None => self.failed(Cause::Malformed { op }, Kind::Recv, Some(token), buffers),
+            },
+        }
+    }
+
+    /// A send completion that is not simply good: an error, or not ours.
+    #[cold]
+    fn odd_send(&mut self, entry: Entry) -> Option<Event> {
+        let ours = entry.qpn() == self.identity.qpn.0
+            && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
+        let Some(finished) = ours.then(|| self.send.end(entry.req_id())).flatten() else {
+            self.stats.stale += 1;
+            return None;
+        };
+        let Done { token, buffers } = take(finished);
+        let status = CompletionStatus::from_number(entry.status());
+        if status == CompletionStatus::LocalQpInternalError {
+            // The queue pair is beyond use: what is posted from now on is refused.
+            self.send.fail();
+        }
+        let kind = match entry.op() {
+            control1::OP_SEND => Kind::Send,
+            control1::OP_RDMA_READ => Kind::Read,
+            control1::OP_RDMA_WRITE => Kind::Write,
+            op => Kind::Unknown(op),
+        };
+        Some(self.failed(Cause::Status(status), kind, Some(token), buffers))
+    }
+
+    /// A receive completion that is not simply good: an error, an unsolicited arrival, or not ours.
+    #[cold]
+    fn odd_recv(&mut self, entry: Entry) -> Option<Event> {
+        let ours =
+            entry.qpn() == self.identity.qpn.0 && entry.flags() & flags::QUEUE_MASK == flags::QUEUE_RECV;
+        let status = CompletionStatus::from_number(entry.status());
+        if ours && entry.flags() & flags::UNSOLICITED != 0 {
+            // No request, so no generation: nothing here can tell a stale one (R20, R22).
+            if status != CompletionStatus::Ok {
+                return Some(self.failed(Cause::Status(status), Kind::Recv, None, Buffers::default()));
+            }
+            return Some(match entry.imm().filter(|_| entry.op() == control1::OP_RDMA_WRITE) {
+                Some(imm) => {
+                    let (len, from) = (self.written(&entry), self.sender(&entry));
+                    Event::UnsolicitedWrite(UnsolicitedWrite { imm, len, from })
+                }
+                None => {
+                    let cause = Cause::Malformed { op: entry.op() };
+                    self.failed(cause, Kind::Recv, None, Buffers::default())
+                }
+            });
+        }
+        let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
+            self.stats.stale += 1;
+            return None;
+        };
+        let Done { token, buffers } = take(finished);
+        Some(self.failed(Cause::Status(status), Kind::Recv, Some(token), buffers))
+    }
+
+    fn failed(&mut self, cause: Cause, kind: Kind, token: Option<Token>, buffers: Buffers) -> Event {
+        let failure = Failure { cause, kind, token, qpn: self.identity.qpn };
+        if failure.is_flush() {
+            self.stats.flushed += 1;
+        } else if self.cause.is_none() {
+            self.cause = Some(failure);
+        }
+        Event::Failed { failure, buffers }
+    }
+
+    #[inline]
+    fn sender(&self, entry: &Entry) -> Sender {
+        let (ahn, qpn) = (Ahn(entry.ah()), Qpn(entry.src_qpn()));
+        if ahn != Ahn::UNKNOWN {
+            return Sender::Known { ahn, qpn };
+        }
+        // The GID shares its bytes with the length of a write (R24).
+        let reported = self.recv_completions.is_wide() && entry.op() == control1::OP_SEND;
+        Sender::Unknown { gid: reported.then(|| Gid(entry.gid())).filter(|gid| !gid.is_zero()), qpn }
+    }
+
+    fn written(&self, entry: &Entry) -> Option<u32> {
+        let wide = self.recv_completions.is_wide();
+        wide.then(|| u32::from(entry.length_hi()) << 16 | u32::from(entry.length()))
+    }
+}
+
+#[inline(always)]
+fn done(op: u8, done: Done) -> Event {
+    match op {
+        control1::OP_RDMA_WRITE => Event::Written(done),
+        control1::OP_RDMA_READ => Event::Read(done),
+        _ => Event::Sent(done),
+    }
+}
+
+#[inline(always)]
+fn take(finished: Finished) -> Done {
+    let Finished { token, tag, buffers } = finished;
+    // SAFETY: its exact completion arrived, after the device's last access to its buffers by the provider's
+    // contract, and the slot was ended once.
+    Done { token: Token(token), buffers: unsafe { Buffers::from_raw(buffers, tag) } }
+}

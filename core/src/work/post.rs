@@ -1,0 +1,148 @@
+//! One operation or receive, with its doorbell.
+
+#![forbid(unsafe_code)]
+
+use super::operation::Parts;
+use super::source::Raw;
+use super::{Batch, Operation, RecvTarget};
+use crate::error::Limit;
+use crate::provider::Provider;
+use crate::qp::{CanReceive, CanSend, Inner, QpKind, QueuePair, State};
+use crate::{Error, Refused, Token};
+
+/// A receive descriptor's length has 16 bits (R12).
+const MAX_RECV: usize = 65_535;
+
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
+    /// Posts an operation. Its completion is an event with this token.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`] if as many operations are in flight as were granted: poll, then post it again.
+    /// [`Error::ForeignDomain`], [`Error::ForeignPeer`], [`Error::AboveLimit`], [`Error::OutOfBounds`],
+    /// [`Error::WindowOfAnotherPeer`] for what the device would refuse later; [`Error::QueueFailed`] after the
+    /// device failed the queue pair. With the operation.
+    #[inline]
+    pub fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>>
+    where
+        S: CanSend,
+    {
+        if self.inner.send.staged() != 0 {
+            // A batch was forgotten: what it staged goes out now, as the doorbell counts entries.
+            self.inner.send.announce();
+        }
+        self.inner.stage::<K, O>(operation, token)?;
+        self.inner.send.announce();
+        Ok(())
+    }
+
+    /// Several operations that go out together, with one doorbell, or not at all.
+    pub fn batch(&mut self) -> Batch<'_, P, K>
+    where
+        S: CanSend,
+    {
+        if self.inner.send.staged() != 0 {
+            self.inner.send.announce();
+        }
+        Batch::new(&mut self.inner)
+    }
+
+    /// Whether there is room for another operation.
+    pub fn can_post(&self) -> bool
+    where
+        S: CanSend,
+    {
+        !self.inner.send.is_full()
+    }
+
+    /// Posts a receive: a slice, a part of exposed memory, or an array of two of them.
+    ///
+    /// # Errors
+    /// [`Error::RecvQueueFull`], [`Error::ForeignDomain`], or [`Error::AboveLimit`] if a buffer has more than
+    /// 65,535 bytes (R12) or there are more buffers than was asked for; with the target.
+    #[inline]
+    pub fn post_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>>
+    where
+        S: CanReceive,
+    {
+        self.inner.stage_recv(target, token)?;
+        self.inner.recv.announce();
+        Ok(())
+    }
+
+    /// Posts receives while there is room, with one doorbell; gives how many. What there was no room for
+    /// stays in the iterator: pass `&mut iterator` to keep it.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`] for the first that is wrong, with it; those before are posted, those after
+    /// stay in the iterator.
+    pub fn post_recv_list<T: RecvTarget>(
+        &mut self,
+        list: &mut impl Iterator<Item = (T, Token)>,
+    ) -> Result<usize, Refused<(T, Token)>>
+    where
+        S: CanReceive,
+    {
+        let mut posted = 0;
+        let mut result = Ok(());
+        while !self.inner.recv.is_full() {
+            let Some((target, token)) = list.next() else { break };
+            if let Err(refused) = self.inner.stage_recv(target, token) {
+                result = Err(refused.map(|target| (target, token)));
+                break;
+            }
+            posted += 1;
+        }
+        if posted > 0 {
+            self.inner.recv.announce();
+        }
+        result.map(|()| posted)
+    }
+}
+
+impl<P: Provider> Inner<P> {
+    /// Checks an operation and writes its entry, which the doorbell has yet to announce.
+    #[inline(always)]
+    pub(super) fn stage<K, O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>> {
+        if self.send.is_full() {
+            return Err(Refused::new(operation, self.why_full()));
+        }
+        if let Err(error) = operation.check(&self.identity) {
+            return Err(Refused::new(operation, error));
+        }
+        let Parts { entry, tag, buffers } = operation.into_parts();
+        let staged = self.send.stage(token.0, tag, entry, buffers);
+        debug_assert!(staged, "there was room");
+        Ok(())
+    }
+
+    #[cold]
+    fn why_full(&self) -> Error {
+        if self.send.has_failed() {
+            return Error::QueueFailed;
+        }
+        Error::QueueFull { in_flight: self.send.slots().occupied().into() }
+    }
+
+    #[inline(always)]
+    fn stage_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>> {
+        if self.recv.is_full() {
+            let error = Error::RecvQueueFull { in_flight: self.recv.slots().occupied().into() };
+            return Err(Refused::new(target, error));
+        }
+        if let Some(of) = target.foreign_to(self.identity.pd) {
+            return Err(Refused::new(target, Error::ForeignDomain { of, domain: self.identity.pd }));
+        }
+        if target.longest() > MAX_RECV {
+            let (asked, limit) = (target.longest() as u64, MAX_RECV as u64);
+            return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBytes, asked, limit }));
+        }
+        if T::BUFFERS > self.recv.max_buffers() {
+            let (asked, limit) = (T::BUFFERS.into(), self.recv.max_buffers().into());
+            return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
+        }
+        let Raw { count, tag, buffers } = target.into_buffers();
+        let staged = self.recv.stage(token.0, tag, count.into(), buffers);
+        debug_assert!(staged, "there was room");
+        Ok(())
+    }
+}

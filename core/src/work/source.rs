@@ -1,0 +1,192 @@
+//! What can be sent, and what can be received into.
+
+#![forbid(unsafe_code)]
+
+use crate::PdId;
+use crate::caps::sealed::Sealed;
+use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice};
+
+/// One registered buffer: the local side of an RDMA write, or a part of a SEND.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no registered memory: the device cannot reach it (R15)",
+    label = "not one registered buffer",
+    note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it, a `Frozen` or an `ExposedPart`",
+    note = "RDMA takes exactly one local buffer (R09)"
+)]
+pub trait OneBuffer: Sealed {
+    #[doc(hidden)]
+    fn bytes(&self) -> usize;
+    #[doc(hidden)]
+    fn domain(&self) -> PdId;
+    #[doc(hidden)]
+    #[allow(private_interfaces)] // sealed: nobody else implements or calls it
+    fn into_raw_buffer(self) -> (RawBuffer, BufferKind);
+}
+
+/// One registered buffer that the device may write: the target of an RDMA read, or a part of a receive.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no registered memory that the device may write (R15)",
+    label = "not one writable registered buffer",
+    note = "pass a `Slice` or an `ExposedPart`; a `Frozen` is shared, so nothing may write it",
+    note = "RDMA takes exactly one local buffer (R09)"
+)]
+pub trait WritableBuffer: OneBuffer {}
+
+/// What a SEND takes: one registered buffer, or an array or pair of two.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be sent: a SEND takes one or two registered buffers (R09, R15)",
+    label = "not one or two registered buffers",
+    note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it; two as `[first, second]`",
+    note = "a few bytes that are not registered: `peer.send_inline(bytes)`"
+)]
+pub trait SendSource: Sealed {
+    #[doc(hidden)]
+    fn total(&self) -> usize;
+    #[doc(hidden)]
+    fn foreign_to(&self, pd: PdId) -> Option<PdId>;
+    #[doc(hidden)]
+    #[allow(private_interfaces)]
+    fn into_buffers(self) -> Raw;
+}
+
+/// What a receive takes: one registered buffer that the device may write, or an array of two.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be received into: a receive takes one or two registered, writable buffers (R12, R15)",
+    label = "not one or two writable registered buffers",
+    note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it; two as `[first, second]`"
+)]
+pub trait RecvTarget: SendSource {
+    #[doc(hidden)]
+    const BUFFERS: u8;
+    #[doc(hidden)]
+    fn longest(&self) -> usize;
+}
+
+/// Buffers as an operation records them.
+#[doc(hidden)]
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) count: u16,
+    pub(crate) tag: u8,
+    pub(crate) buffers: [RawBuffer; 2],
+}
+
+impl Raw {
+    pub(crate) const NONE: Self = Self { count: 0, tag: 0, buffers: [RawBuffer::NONE; 2] };
+}
+
+macro_rules! buffer {
+    ($name:ident, |$this:ident| $raw:expr) => {
+        impl Sealed for $name {}
+
+        impl OneBuffer for $name {
+            #[inline(always)]
+            fn bytes(&self) -> usize {
+                self.len()
+            }
+
+            #[inline(always)]
+            fn domain(&self) -> PdId {
+                self.pd()
+            }
+
+            #[inline(always)]
+            #[allow(private_interfaces)]
+            fn into_raw_buffer(self) -> (RawBuffer, BufferKind) {
+                let $this = self;
+                $raw
+            }
+        }
+
+        impl SendSource for $name {
+            #[inline(always)]
+            fn total(&self) -> usize {
+                self.len()
+            }
+
+            #[inline(always)]
+            fn foreign_to(&self, pd: PdId) -> Option<PdId> {
+                (self.pd() != pd).then_some(self.pd())
+            }
+
+            #[inline(always)]
+            #[allow(private_interfaces)]
+            fn into_buffers(self) -> Raw {
+                let (buffer, kind) = self.into_raw_buffer();
+                Raw { count: 1, tag: BufferKind::tag(kind, BufferKind::SLICE), buffers: [buffer, RawBuffer::NONE] }
+            }
+        }
+    };
+}
+
+buffer!(Slice, |slice| (slice.into_raw(), BufferKind::SLICE));
+buffer!(ExposedPart, |part| (part.into_raw(), BufferKind::EXPOSED));
+buffer!(Frozen, |frozen| {
+    let (raw, range) = frozen.into_raw();
+    (raw, BufferKind::frozen(range))
+});
+
+impl WritableBuffer for Slice {}
+impl WritableBuffer for ExposedPart {}
+
+impl<A: OneBuffer, B: OneBuffer> Sealed for (A, B) {}
+
+impl<A: OneBuffer, B: OneBuffer> SendSource for (A, B) {
+    fn total(&self) -> usize {
+        self.0.bytes().saturating_add(self.1.bytes())
+    }
+
+    fn foreign_to(&self, pd: PdId) -> Option<PdId> {
+        [self.0.domain(), self.1.domain()].into_iter().find(|domain| *domain != pd)
+    }
+
+    #[allow(private_interfaces)]
+    fn into_buffers(self) -> Raw {
+        let (first, first_kind) = self.0.into_raw_buffer();
+        let (second, second_kind) = self.1.into_raw_buffer();
+        Raw { count: 2, tag: BufferKind::tag(first_kind, second_kind), buffers: [first, second] }
+    }
+}
+
+impl<B: OneBuffer> Sealed for [B; 2] {}
+
+impl<B: OneBuffer> SendSource for [B; 2] {
+    fn total(&self) -> usize {
+        self[0].bytes().saturating_add(self[1].bytes())
+    }
+
+    fn foreign_to(&self, pd: PdId) -> Option<PdId> {
+        self.iter().map(OneBuffer::domain).find(|domain| *domain != pd)
+    }
+
+    #[allow(private_interfaces)]
+    fn into_buffers(self) -> Raw {
+        let [first, second] = self;
+        (first, second).into_buffers()
+    }
+}
+
+impl RecvTarget for Slice {
+    const BUFFERS: u8 = 1;
+
+    #[inline(always)]
+    fn longest(&self) -> usize {
+        self.len()
+    }
+}
+
+impl RecvTarget for ExposedPart {
+    const BUFFERS: u8 = 1;
+
+    fn longest(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<B: WritableBuffer> RecvTarget for [B; 2] {
+    const BUFFERS: u8 = 2;
+
+    fn longest(&self) -> usize {
+        self[0].bytes().max(self[1].bytes())
+    }
+}
