@@ -32,7 +32,7 @@ impl<P: Provider> Inner<P> {
                     if let Some(finished) = self.send.end(entry.req_id()) {
                         return Some(done(entry.op(), take(finished)));
                     }
-                    self.stats.stale += 1;
+                    self.stats.stale = self.stats.stale.saturating_add(1);
                 }
                 Next::Other(entry) => {
                     if let Some(event) = self.odd_send(entry) {
@@ -52,7 +52,7 @@ impl<P: Provider> Inner<P> {
                     if let Some(finished) = self.recv.end(entry.req_id()) {
                         return Some(self.arrived(entry, take(finished)));
                     }
-                    self.stats.stale += 1;
+                    self.stats.stale = self.stats.stale.saturating_add(1);
                 }
                 Next::Other(entry) => {
                     if let Some(event) = self.odd_recv(entry) {
@@ -92,7 +92,7 @@ impl<P: Provider> Inner<P> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
         let Some(finished) = ours.then(|| self.send.end(entry.req_id())).flatten() else {
-            self.stats.stale += 1;
+            self.stats.stale = self.stats.stale.saturating_add(1);
             return None;
         };
         let Done { token, buffers } = take(finished);
@@ -133,7 +133,7 @@ impl<P: Provider> Inner<P> {
             });
         }
         let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
-            self.stats.stale += 1;
+            self.stats.stale = self.stats.stale.saturating_add(1);
             return None;
         };
         let Done { token, buffers } = take(finished);
@@ -143,7 +143,7 @@ impl<P: Provider> Inner<P> {
     fn failed(&mut self, cause: Cause, kind: Kind, token: Option<Token>, buffers: Buffers) -> Event {
         let failure = Failure { cause, kind, token, qpn: self.identity.qpn };
         if failure.is_flush() {
-            self.stats.flushed += 1;
+            self.stats.flushed = self.stats.flushed.saturating_add(1);
         } else if self.cause.is_none() {
             self.cause = Some(failure);
         }
