@@ -153,7 +153,7 @@ impl<P: Provider> ProtectionDomain<P> {
             Some(Error::ZeroLength)
         } else if len as u64 > limit {
             Some(Error::AboveLimit { what: Limit::RegionBytes, asked: len as u64, limit })
-        } else if address % align != 0 || len % align != 0 {
+        } else if !address.is_multiple_of(align) || !len.is_multiple_of(align) {
             Some(Error::Misaligned { address: address as u64, len: len as u64, to: align as u64 })
         } else {
             None

@@ -89,7 +89,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
 
     fn check_word(&self, offset: usize) -> Result<(), Error> {
         check_range(offset, size_of::<Word>(), self.len())?;
-        if offset % size_of::<Word>() == 0 {
+        if offset.is_multiple_of(size_of::<Word>()) {
             return Ok(());
         }
         Err(Error::Misaligned { address: offset as u64, len: size_of::<Word>() as u64, to: size_of::<Word>() as u64 })

@@ -34,6 +34,7 @@ pub(super) struct FrozenRange {
 }
 
 impl FrozenRange {
+    #[allow(clippy::declare_interior_mutable_const)] // each region starts with its own
     pub(super) const NONE: Self =
         Self { handles: AtomicUsize::new(0), offset: AtomicUsize::new(0), len: AtomicUsize::new(0) };
 }

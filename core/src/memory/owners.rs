@@ -39,6 +39,7 @@ impl<const N: usize> Arena<N> {
     ///
     /// # Errors
     /// [`Error::AlreadyTaken`].
+    #[allow(clippy::mut_from_ref)] // the flag makes it the only one
     pub fn take(&'static self) -> Result<&'static mut [u8], Error> {
         if self.taken.swap(true, Ordering::Relaxed) {
             return Err(Error::AlreadyTaken);

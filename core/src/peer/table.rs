@@ -27,6 +27,7 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
     ///
     /// # Errors
     /// [`Error::Exhausted`] if the table is full, with the peer.
+    #[allow(clippy::type_complexity)] // what came in, or what went out
     pub fn insert(&mut self, peer: Peer<R, F>) -> Result<Option<Peer<R, F>>, Refused<Peer<R, F>>> {
         let old = self.remove(peer.gid(), peer.qpn());
         let (ahn, gid, qpn) = (peer.ahn(), peer.gid(), peer.qpn());
@@ -44,8 +45,8 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
 
     /// Takes a peer out, in any order.
     pub fn remove(&mut self, gid: Gid, qpn: Qpn) -> Option<Peer<R, F>> {
-        let ahn = self.by_gid.remove(&(gid, qpn))?;
-        self.peers.remove(&(ahn, qpn))
+        let ahn = self.by_gid.swap_remove(&(gid, qpn))?;
+        self.peers.swap_remove(&(ahn, qpn))
     }
 
     /// Who sent it, if it is in the table.

@@ -31,7 +31,6 @@ pub(crate) struct Inner<P: Provider> {
     pub(crate) provider: P,
     pub(crate) cause: Option<Failure>,
     pub(crate) stats: Stats,
-    pub(crate) inline: u16,
     destroyed: bool,
     handles: ManuallyDrop<Handles<P>>,
 }
@@ -134,14 +133,13 @@ impl<P: Provider> Inner<P> {
                 max_inline: inline.min(queues.send.inline),
                 qpn: queues.qpn,
                 qkey: Qkey(0),
-                incarnation: Incarnation(provider.entropy() | 1),
+                incarnation: Incarnation::from_random(provider.entropy()),
                 max_msg: limits.max_msg_size,
             },
             turn: false,
             provider: provider.clone(),
             cause: None,
             stats: Stats::default(),
-            inline,
             destroyed: false,
             handles: ManuallyDrop::new(Handles { qp, _send: send_cq, _recv: recv_cq, pd: pd.clone() }),
         })
@@ -160,7 +158,7 @@ impl<P: Provider> Inner<P> {
         self.identity.id = id;
         self.send.rewind();
         self.recv.rewind();
-        self.identity.incarnation = Incarnation(self.provider.entropy() | 1);
+        self.identity.incarnation = Incarnation::from_random(self.provider.entropy());
         self.cause = None;
     }
 

@@ -21,4 +21,6 @@ pub(crate) use send::SendQueue;
 pub use slots::Slot;
 pub(crate) use slots::{Finished, Slots};
 pub use word::{AtomicWord, WORDS_PER_QUAD, Word};
-pub(crate) use word::{load_quad, publish_quad, store_quad};
+#[cfg(feature = "soft")]
+pub(crate) use word::publish_quad;
+pub(crate) use word::{load_quad, store_quad};

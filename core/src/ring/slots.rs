@@ -96,12 +96,10 @@ impl Slots {
         this
     }
 
-    /// # Safety
-    /// `index <= mask`.
+    /// Valid, and this queue's alone, if `index <= mask`.
     #[inline(always)]
-    unsafe fn slot(&self, index: u16) -> *mut Slot {
-        // SAFETY: in bounds by the caller's word and `new`'s.
-        unsafe { self.base.as_ptr().add(usize::from(index)) }
+    fn slot(&self, index: u16) -> *mut Slot {
+        self.base.as_ptr().wrapping_add(usize::from(index))
     }
 
     #[inline(always)]

@@ -57,6 +57,7 @@ pub(crate) unsafe fn store_quad(base: NonNull<AtomicWord>, quad: usize, value: Q
 ///
 /// # Safety
 /// `base` is valid for `quad + 1` quads.
+#[cfg(feature = "soft")]
 #[inline(always)]
 pub(crate) unsafe fn publish_quad(base: NonNull<AtomicWord>, quad: usize, value: Quad) {
     for half in (0..WORDS_PER_QUAD).rev() {

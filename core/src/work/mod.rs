@@ -21,5 +21,5 @@ mod source;
 
 pub use batch::Batch;
 pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
-pub use operation::{Imm, Operation, Read, Send, SendInline, To, Write};
+pub use operation::{Imm, Immediate, NoImm, Operation, Read, Send, SendInline, SendWith, To, Write, WriteWith};
 pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

@@ -36,13 +36,17 @@ pub(crate) struct Parts {
     pub(crate) buffers: [crate::memory::RawBuffer; 2],
 }
 
+/// No immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoImm;
+
 /// An immediate: 32 bits that arrive with the operation, exact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Imm(pub u32);
 
 /// A SEND. With [`Send::imm`], a SEND with immediate.
 #[must_use = "an operation does nothing until it is posted"]
-pub struct Send<'p, S, F, I = ()> {
+pub struct Send<'p, S, F, I = NoImm> {
     to: &'p PeerCore,
     source: S,
     imm: I,
@@ -51,7 +55,7 @@ pub struct Send<'p, S, F, I = ()> {
 
 /// A SEND of a few bytes that travel in the entry itself, host memory only. With [`SendInline::imm`], with immediate.
 #[must_use = "an operation does nothing until it is posted"]
-pub struct SendInline<'p, F, I = ()> {
+pub struct SendInline<'p, F, I = NoImm> {
     to: &'p PeerCore,
     data: [u8; MAX_INLINE],
     len: u16,
@@ -61,7 +65,7 @@ pub struct SendInline<'p, F, I = ()> {
 
 /// An RDMA write. With [`Write::imm`], a write with immediate, which tells the responder's application.
 #[must_use = "an operation does nothing until it is posted"]
-pub struct Write<'p, S, F, I = ()> {
+pub struct Write<'p, S, F, I = NoImm> {
     to: &'p PeerCore,
     source: S,
     remote: Remote,
@@ -122,7 +126,7 @@ impl<R, F: FeatureSet> Peer<R, F> {
     where
         R: ResolvedUs,
     {
-        Write { to: &self.core, source, remote: Remote::of(window), imm: (), features: PhantomData }
+        Write { to: &self.core, source, remote: Remote::of(window), imm: NoImm, features: PhantomData }
     }
 
     /// An RDMA read from the start of `window` that fills one registered buffer.
@@ -156,12 +160,12 @@ impl<'p, F: FeatureSet> To<'p, F> {
 
     /// A SEND of one or two registered buffers.
     pub fn send<S: SendSource>(self, source: S) -> Send<'p, S, F> {
-        Send { to: self.peer, source, imm: (), features: PhantomData }
+        Send { to: self.peer, source, imm: NoImm, features: PhantomData }
     }
 
     /// A SEND of no bytes.
     pub fn send_empty(self) -> SendInline<'p, F> {
-        SendInline { to: self.peer, data: [0; MAX_INLINE], len: 0, imm: (), features: PhantomData }
+        SendInline { to: self.peer, data: [0; MAX_INLINE], len: 0, imm: NoImm, features: PhantomData }
     }
 
     /// A SEND of up to 32 bytes that need not be registered (R10).
@@ -223,12 +227,27 @@ impl<T, F> Read<'_, T, F> {
 }
 
 /// Either no immediate or one, as the entry wants it.
-trait Immediate: Copy {
+pub trait Immediate: Sealed + Copy {
+    #[doc(hidden)]
     const CONTROL: u8;
+    #[doc(hidden)]
     fn quad(self) -> Quad;
 }
 
-impl Immediate for () {
+/// Immediates, or none, with which kind `K` may post SENDs.
+pub trait SendWith<K>: Immediate {}
+
+/// Immediates, or none, with which kind `K` may post RDMA writes.
+pub trait WriteWith<K>: Immediate {}
+
+impl Sealed for NoImm {}
+impl Sealed for Imm {}
+impl<K: HasSend> SendWith<K> for NoImm {}
+impl<K: HasSendImm> SendWith<K> for Imm {}
+impl<K: HasWrite> WriteWith<K> for NoImm {}
+impl<K: HasWriteImm> WriteWith<K> for Imm {}
+
+impl Immediate for NoImm {
     const CONTROL: u8 = 0;
 
     #[inline(always)]
@@ -349,59 +368,59 @@ impl Remote {
     }
 }
 
-macro_rules! operation {
-    (
-        $name:ident<'p, $($param:ident: $bound:ident)?, $imm:ty>, where K: $has:ident,
-        check($c:ident, $qp:ident) $check:expr, parts($p:ident) $parts:expr
-    ) => {
-        impl<'p, $($param: $bound,)? F, K> Operation<K> for $name<'p, $($param,)? F, $imm>
-        where
-            K: QpKind + $has,
-            F: SameFeatures<K::Features>,
-        {
-            #[inline(always)]
-            #[allow(private_interfaces)]
-            fn check(&self, $qp: &Identity) -> Result<(), Error> {
-                let $c = self;
-                $check
-            }
+impl<S: SendSource, F, I: SendWith<K>, K> Operation<K> for Send<'_, S, F, I>
+where
+    K: QpKind,
+    F: SameFeatures<K::Features>,
+{
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn check(&self, qp: &Identity) -> Result<(), Error> {
+        check_source(&self.source, self.to, qp)
+    }
 
-            #[inline(always)]
-            #[allow(private_interfaces)]
-            fn into_parts(self) -> Parts {
-                let $p = self;
-                $parts
-            }
-        }
-    };
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn into_parts(self) -> Parts {
+        send_parts(self.to, self.imm, self.source.into_buffers())
+    }
 }
 
-operation!(
-    Send<'p, S: SendSource, ()>, where K: HasSend,
-    check(op, qp) check_source(&op.source, op.to, qp), parts(op) send_parts(op.to, op.imm, op.source.into_buffers())
-);
-operation!(
-    Send<'p, S: SendSource, Imm>, where K: HasSendImm,
-    check(op, qp) check_source(&op.source, op.to, qp), parts(op) send_parts(op.to, op.imm, op.source.into_buffers())
-);
-operation!(
-    SendInline<'p, , ()>, where K: HasSend,
-    check(op, qp) check_inline(op.to, op.len, qp), parts(op) inline_parts(op.to, op.imm, &op.data, op.len)
-);
-operation!(
-    SendInline<'p, , Imm>, where K: HasSendImm,
-    check(op, qp) check_inline(op.to, op.len, qp), parts(op) inline_parts(op.to, op.imm, &op.data, op.len)
-);
-operation!(
-    Write<'p, S: OneBuffer, ()>, where K: HasWrite,
-    check(op, qp) check_rdma(&op.source, &op.remote, op.to, qp),
-    parts(op) rdma_parts(op.to, control1::OP_RDMA_WRITE, op.imm, op.remote, one(op.source))
-);
-operation!(
-    Write<'p, S: OneBuffer, Imm>, where K: HasWriteImm,
-    check(op, qp) check_rdma(&op.source, &op.remote, op.to, qp),
-    parts(op) rdma_parts(op.to, control1::OP_RDMA_WRITE, op.imm, op.remote, one(op.source))
-);
+impl<F, I: SendWith<K>, K> Operation<K> for SendInline<'_, F, I>
+where
+    K: QpKind,
+    F: SameFeatures<K::Features>,
+{
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn check(&self, qp: &Identity) -> Result<(), Error> {
+        check_inline(self.to, self.len, qp)
+    }
+
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn into_parts(self) -> Parts {
+        inline_parts(self.to, self.imm, &self.data, self.len)
+    }
+}
+
+impl<S: OneBuffer, F, I: WriteWith<K>, K> Operation<K> for Write<'_, S, F, I>
+where
+    K: QpKind,
+    F: SameFeatures<K::Features>,
+{
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn check(&self, qp: &Identity) -> Result<(), Error> {
+        check_rdma(&self.source, &self.remote, self.to, qp)
+    }
+
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn into_parts(self) -> Parts {
+        rdma_parts(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
+    }
+}
 
 impl<T: WritableBuffer, F, K> Operation<K> for Read<'_, T, F>
 where
@@ -417,17 +436,10 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn into_parts(self) -> Parts {
-        rdma_parts(self.to, control1::OP_RDMA_READ, (), self.remote, one(self.target))
+        rdma_parts(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
     }
 }
 
-
-#[inline(always)]
-fn one<B: OneBuffer>(buffer: B) -> Raw {
-    use crate::memory::{BufferKind, RawBuffer};
-    let (buffer, kind) = buffer.into_raw_buffer();
-    Raw { count: 1, tag: BufferKind::tag(kind, BufferKind::SLICE), buffers: [buffer, RawBuffer::NONE] }
-}
 
 impl<S, F, I> Sealed for Send<'_, S, F, I> {}
 impl<F, I> Sealed for SendInline<'_, F, I> {}

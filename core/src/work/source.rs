@@ -73,6 +73,12 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) const NONE: Self = Self { count: 0, tag: 0, buffers: [RawBuffer::NONE; 2] };
+
+    #[inline(always)]
+    pub(crate) fn one<B: OneBuffer>(buffer: B) -> Self {
+        let (buffer, kind) = buffer.into_raw_buffer();
+        Self { count: 1, tag: BufferKind::tag(kind, BufferKind::SLICE), buffers: [buffer, RawBuffer::NONE] }
+    }
 }
 
 macro_rules! buffer {
@@ -112,8 +118,7 @@ macro_rules! buffer {
             #[inline(always)]
             #[allow(private_interfaces)]
             fn into_buffers(self) -> Raw {
-                let (buffer, kind) = self.into_raw_buffer();
-                Raw { count: 1, tag: BufferKind::tag(kind, BufferKind::SLICE), buffers: [buffer, RawBuffer::NONE] }
+                Raw::one(self)
             }
         }
     };
