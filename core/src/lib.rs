@@ -17,6 +17,8 @@ pub mod peer;
 mod provider;
 pub mod qp;
 pub mod ring;
+#[cfg(feature = "soft")]
+pub mod soft;
 pub mod status;
 
 pub use caps::{Caps, Granted, Limits, ReportSgid, Requirement, SetRnrRetry};
