@@ -63,6 +63,19 @@ pub enum Error {
         /// How many more than the caller gave.
         handles: usize,
     },
+    /// A region of no bytes (R37).
+    ZeroLength,
+    /// Memory that peers may reach is not whole words.
+    Misaligned {
+        /// Where it begins.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+        /// Bytes of a word: both are to be multiples of it.
+        word: usize,
+    },
+    /// The storage of a software device is in use: it starts once.
+    AlreadyStarted,
     /// The device refused.
     Device {
         /// What it was asked.
