@@ -63,17 +63,6 @@ pub enum Error {
         /// How many more than the caller gave.
         handles: usize,
     },
-    /// A region of no bytes (R37).
-    ZeroLength,
-    /// Memory that peers may reach is not whole words.
-    Misaligned {
-        /// Where it begins.
-        addr: usize,
-        /// Bytes.
-        len: usize,
-        /// Bytes of a word: both are to be multiples of it.
-        word: usize,
-    },
     /// The storage of a software device is in use: it starts once.
     AlreadyStarted,
     /// The device refused.
@@ -372,6 +361,9 @@ impl fmt::Display for Error {
             Self::AlreadyTaken => {
                 f.write_str("this static was taken before, and is given once: declare another for another use")
             }
+            Self::AlreadyStarted => f.write_str(
+                "this storage has started its device already: take `neighbour()` of that, or declare another storage",
+            ),
             Self::NotAdjacent => f.write_str(
                 "the slices do not follow each other in one region: rejoin them in the order in which they were split",
             ),

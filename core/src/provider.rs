@@ -194,4 +194,3 @@ pub struct CqRing {
     /// 16 or 32 bytes (R24).
     pub entry_size: u8,
 }
-

@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use super::inner::next_id;
 use super::{
-    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts, RtsAttr, Sqd,
-    Srd, State,
+    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts,
+    RtsAttr, Sqd, Srd, State,
 };
 use crate::flags::QpAttrMask;
 use crate::provider::Provider;
@@ -136,7 +136,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         let qkey = Qkey::from_random(self.inner.provider.entropy());
         let init = match self.init(InitAttr::new(qkey)) {
             Ok(init) => init,
-            Result::Err(refused) => return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into())),
+            Result::Err(refused) => {
+                return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into()));
+            }
         };
         let rtr = init.rtr().map_err(|refused| refused.map(Into::into))?;
         rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))

@@ -274,7 +274,7 @@ unsafe impl Provider for SoftDevice {
         let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
         ring.clear();
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { nic: self.nic, handles: 1, ring, produced: 0, memory });
+            *place = Some(Cq { handles: 1, ring, produced: 0, _memory: memory });
         }
         drop(state);
         Ok(SoftCq { device: self.clone(), index, ring: CqRing { base, entries, entry_size } })

@@ -84,7 +84,7 @@ impl State {
     /// Tries one message.
     fn deliver(&mut self) {
         if self.config.shuffle && self.in_flight > 1 {
-            let nth = (u64::from(self.random() as u32) * self.in_flight as u64 >> 32) as usize;
+            let nth = ((u64::from(self.random() as u32) * self.in_flight as u64) >> 32) as usize;
             self.tables.order.swap(self.head, self.place(nth));
         }
         let round = self.round;

@@ -47,10 +47,6 @@ impl Registered {
         self.memory
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.memory.parts().len
-    }
-
     /// The bytes at a device address, if all are inside.
     #[inline(always)]
     pub(super) fn span(&self, addr: u64, len: u32) -> Option<Span<'_>> {

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `profile`, `counters` | what goes in, what comes out |
 //! | `device` | the provider and its handles |
+//! | `pair` | two connected endpoints, for tests |
 //! | `storage` | tables in static memory or on the heap |
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
 //! | `tables`, `verbs` | what is known, and the control path |
@@ -23,6 +24,8 @@ mod device;
 mod engine;
 mod memory;
 mod objects;
+#[cfg(feature = "alloc")]
+mod pair;
 mod profile;
 mod responder;
 mod ring;
@@ -34,5 +37,7 @@ mod wire;
 
 pub use counters::Counters;
 pub use device::{SoftCq, SoftDevice, SoftPd, SoftQp};
+#[cfg(feature = "alloc")]
+pub use pair::{Side, pair, pair_of};
 pub use profile::{Config, Profile};
 pub use storage::Storage;

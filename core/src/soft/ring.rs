@@ -71,10 +71,6 @@ impl<T: Sync> Block<T> {
         Some(Self { base: NonNull::new(all)?.cast(), len, heap: true })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The elements, as raw parts.
     pub(super) fn base(&self) -> NonNull<T> {
         self.base

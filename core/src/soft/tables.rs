@@ -78,12 +78,11 @@ pub(super) struct Pd {
 
 #[derive(Debug)]
 pub(super) struct Cq {
-    pub(super) nic: u8,
     pub(super) handles: usize,
     pub(super) ring: Ring,
     pub(super) produced: u32,
     /// Keeps the ring.
-    pub(super) memory: Block<Line>,
+    pub(super) _memory: Block<Line>,
 }
 
 /// A queue pair number of one device.

@@ -112,7 +112,11 @@ pub(super) fn check_region(
         return Err(Error::AboveLimit { what: Limit::RegionBytes, asked: parts.len as u64, limit: limits.max_mr_size });
     }
     if exposed && !Registered::is_whole_words(parts) {
-        return Err(Error::Misaligned { addr: parts.base.addr().get(), len: parts.len, word: size_of::<Word>() });
+        return Err(Error::Misaligned {
+            address: parts.base.addr().get() as u64,
+            len: parts.len as u64,
+            to: size_of::<Word>() as u64,
+        });
     }
     if state.pd(pd).is_none_or(|pd| pd.nic != nic) {
         return Err(refused(Verb::RegMr, EINVAL));
