@@ -59,16 +59,20 @@ impl Region {
         self.mr.attr().iova
     }
 
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.mr.attr().base.as_ptr().wrapping_add(offset)
+    }
+
     fn fill(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.mr.attr().len);
         // SAFETY: inside the region, which is quiet.
-        unsafe { self.mr.attr().base.add(at).as_ptr().copy_from(bytes.as_ptr(), bytes.len()) }
+        unsafe { self.at(at).copy_from(bytes.as_ptr(), bytes.len()) }
     }
 
     fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.mr.attr().len);
         // SAFETY: inside the region, which is quiet.
-        unsafe { std::slice::from_raw_parts(self.mr.attr().base.add(at).as_ptr(), len) }.to_vec()
+        unsafe { std::slice::from_raw_parts(self.at(at), len) }.to_vec()
     }
 
     fn buffer(&self, at: u64, len: u32) -> BufferDescriptor {
@@ -90,11 +94,16 @@ impl Region {
 
 // ---- a raw driver ----
 
+/// A word of a ring, or of exposed memory, that lives and has it.
+fn word<'a>(base: NonNull<AtomicWord>, nth: usize) -> &'a AtomicWord {
+    // SAFETY: inside what lives, as every caller sees to; aligned, and atomic on both sides.
+    unsafe { &*base.as_ptr().wrapping_add(nth) }
+}
+
 fn put(base: NonNull<AtomicWord>, at: usize, bytes: &[u8]) {
     for (nth, chunk) in bytes.chunks_exact(size_of::<Word>()).enumerate() {
-        // SAFETY: the entry is inside the ring.
-        let word = unsafe { base.add(at / size_of::<Word>() + nth).as_ref() };
-        word.store(Word::from_le_bytes(chunk.try_into().unwrap()), Ordering::Relaxed);
+        word(base, at / size_of::<Word>() + nth)
+            .store(Word::from_le_bytes(chunk.try_into().unwrap()), Ordering::Relaxed);
     }
 }
 
@@ -113,8 +122,7 @@ impl Cursor {
     fn poll(&mut self) -> Option<Vec<u8>> {
         let words = usize::from(self.ring.entry_size) / size_of::<Word>();
         let at = (self.next & (self.ring.entries - 1)) as usize * words;
-        // SAFETY: inside the ring.
-        let word = |nth: usize| unsafe { self.ring.base.add(at + nth).as_ref() }.load(Ordering::Acquire);
+        let word = |nth: usize| word(self.ring.base, at + nth).load(Ordering::Acquire);
         let phase = (self.next >> self.ring.entries.trailing_zeros() & 1) as u8 ^ 1;
         let first = word(0).to_le_bytes();
         if first[3] & 1 != phase {
@@ -1262,10 +1270,8 @@ fn one_thread_may_drive_the_device_while_others_post_and_look_at_exposed_memory(
         });
         scope.spawn(move || {
             while stop.load(Ordering::Acquire) == 0 {
-                for word in 0..32 / size_of::<Word>() {
-                    // SAFETY: inside the region, aligned, and atomic on both sides.
-                    let word = unsafe { look.attr().base.cast::<AtomicWord>().add(word).as_ref() };
-                    std::hint::black_box(word.load(Ordering::Relaxed));
+                for nth in 0..32 / size_of::<Word>() {
+                    std::hint::black_box(word(look.attr().base.cast(), nth).load(Ordering::Relaxed));
                 }
                 thread::yield_now();
             }
