@@ -38,3 +38,5 @@ pub use owners::{PageSize, Pages};
 pub use pool::Pool;
 pub use region::{Region, RegisterOptions};
 pub use slice::Slice;
+#[cfg(feature = "soft")]
+pub(crate) use words::{load, store};

@@ -160,7 +160,7 @@ unsafe fn deregister(object: NonNull<MrObject>) -> Result<RawMemory, Error> {
         }
         state.release_pd(pd)
     });
-    drop((rest, back));
+    let _ = (rest, back);
     Ok(record.into_memory())
 }
 
@@ -222,5 +222,5 @@ unsafe fn release_ah(object: NonNull<AhObject>) {
         state.resolve(record.pd, record.gid);
         state.release_pd(record.pd)
     });
-    drop((rest, back));
+    let _ = (rest, back);
 }
