@@ -31,7 +31,7 @@ pub use exposed::{
     AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
 };
 pub use frozen::{FROZEN_RANGES, Frozen};
-pub use object::{Mr, MrAttr, MrObject};
+pub use object::{Deregister, Mr, MrAttr, MrObject, Release};
 pub use owners::{Arena, BorrowedMemory};
 #[cfg(feature = "alloc")]
 pub use owners::{PageSize, Pages};

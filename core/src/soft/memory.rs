@@ -130,21 +130,23 @@ mod tests {
     /// Whatever the alignment and kind of either side, the same bytes arrive and no others change.
     #[test]
     fn bytes_arrive_at_every_alignment_between_every_two_kinds_of_memory() {
-        let lens = if cfg!(miri) { vec![1, 23] } else { (0..80).chain([511, 512, 513, 1040]).collect() };
+        let words = if cfg!(miri) { 6 } else { 160 };
+        let lens = if cfg!(miri) { vec![0, 9, 27] } else { (0..80).chain([511, 512, 513, 1040]).collect() };
         for len in lens {
             for (from_at, to_at) in (0..64).map(|n| (n % 8, n / 8)) {
-                if cfg!(miri) && (from_at * 8 + to_at) % 21 != 0 {
+                if cfg!(miri) && (from_at * 8 + to_at) % 9 != 0 {
                     continue;
                 }
                 for kinds in 0..4 {
-                    let mut source: Vec<u64> = (0..160u64).map(|n| n.wrapping_mul(0x0101_0301_0701_0d01)).collect();
-                    let mut target = vec![0xAAAA_AAAA_AAAA_AAAAu64; 160];
+                    let mut source: Vec<u64> =
+                        (0..words as u64).map(|n| n.wrapping_mul(0x0101_0301_0701_0d01)).collect();
+                    let mut target = vec![0xAAAA_AAAA_AAAA_AAAAu64; words];
                     let from = NonNull::from(source.as_mut_slice()).cast::<u8>();
                     let to = NonNull::from(target.as_mut_slice()).cast::<u8>();
-                    let whole = |base, exposed| Span { base, len: 1280, exposed, of: PhantomData };
+                    let whole = |base, exposed| Span { base, len: words * 8, exposed, of: PhantomData };
                     copy(whole(to, kinds & 1 != 0).part(to_at, len), whole(from, kinds & 2 != 0).part(from_at, len));
                     let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
-                    let mut expected = vec![0xAA; 1280];
+                    let mut expected = vec![0xAA; words * 8];
                     expected[to_at..to_at + len].copy_from_slice(&bytes(&source)[from_at..from_at + len]);
                     assert!(bytes(&target) == expected, "{len} bytes from {from_at} to {to_at}, kinds {kinds}");
                 }
