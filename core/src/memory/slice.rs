@@ -45,13 +45,7 @@ impl Slice {
             let error = Error::OutOfBounds { offset: mid as u64, len: 0, within: self.len as u64 };
             return Err(Refused::new(self, error));
         };
-        let tail = Self {
-            addr: self.addr + mid as u64,
-            len: rest,
-            mr: self.mr.clone(),
-            lkey: self.lkey,
-            pd: self.pd,
-        };
+        let tail = Self { addr: self.addr + mid as u64, len: rest, mr: self.mr.clone(), lkey: self.lkey, pd: self.pd };
         Ok((Self { len: mid, ..self }, tail))
     }
 
@@ -93,6 +87,12 @@ impl Slice {
     #[inline(always)]
     pub(super) fn addr(&self) -> u64 {
         self.addr
+    }
+
+    /// Its region's local key.
+    #[cfg(test)]
+    pub(crate) fn raw_key(&self) -> u32 {
+        self.lkey.0
     }
 
     /// The form in flight; the length was checked to fit.
