@@ -58,8 +58,8 @@ pub fn run() -> Result<Report, Fault> {
     let [mut a, mut b] = connect(contexts, Depth::new(8, 8))?;
 
     // A SEND of one message, into a receive of the other side.
-    let (_, mut source) = a.domain.register(SOURCE.take()?)?;
-    let (_, target) = b.domain.register(TARGET.take()?)?;
+    let (_, mut source) = a.pd.register(SOURCE.take()?)?;
+    let (_, target) = b.pd.register(TARGET.take()?)?;
     let message = Pattern::new(1, 0);
     message.fill(&mut source);
     b.endpoint.post_recv(target, Token(0))?;
@@ -84,7 +84,7 @@ pub fn run() -> Result<Report, Fault> {
     let (mut source, sent) = source.zip(sent).ok_or(Fault::Lost)?;
 
     // An RDMA write into memory that the other side exposes, and an RDMA read of it.
-    let shared = b.domain.expose(SHARED.take()?, b.context.require::<RemoteReadWrite>()?)?;
+    let shared = b.pd.expose(SHARED.take()?, b.ctx.require::<RemoteReadWrite>()?)?;
     let window = a.peer.window::<RemoteReadWrite>(shared.grant(&b.endpoint)?.as_bytes())?;
     let content = Pattern::new(1, 1);
     content.fill(&mut source);

@@ -12,14 +12,14 @@ use efa_core::{Context, Error, ProtectionDomain, Provider};
 /// One side, ready to send and to be reached.
 #[derive(Debug)]
 pub struct Side<P: Provider> {
-    /// Its device.
-    pub context: Context<P>,
-    /// Where its memory is registered.
-    pub domain: ProtectionDomain<P>,
     /// Its endpoint.
     pub endpoint: Endpoint<P>,
     /// The other side.
     pub peer: Peer<Mutual>,
+    /// Where its memory is registered.
+    pub pd: ProtectionDomain<P>,
+    /// Its device.
+    pub ctx: Context<P>,
 }
 
 /// An endpoint on each of two devices that reach each other (twice the same one will do), introduced to each other.
@@ -27,16 +27,16 @@ pub struct Side<P: Provider> {
 /// # Errors
 /// [`Error::Unsupported`] if a device has not all five operations, or what the devices answered.
 pub fn connect<P: Provider>([a, b]: [Context<P>; 2], depth: Depth) -> Result<[Side<P>; 2], Error> {
-    let (a_domain, b_domain) = (a.alloc_pd()?, b.alloc_pd()?);
-    let a_endpoint = a_domain.endpoint(a.require::<Srd>()?, depth)?;
-    let b_endpoint = b_domain.endpoint(b.require::<Srd>()?, depth)?;
+    let (a_pd, b_pd) = (a.alloc_pd()?, b.alloc_pd()?);
+    let a_endpoint = a_pd.endpoint(a.require::<Srd>()?, depth)?;
+    let b_endpoint = b_pd.endpoint(b.require::<Srd>()?, depth)?;
     let (to_b, a_ready) = a_endpoint.resolve(b_endpoint.hello().as_bytes())?;
     let (to_a, b_ready) = b_endpoint.resolve(a_endpoint.hello().as_bytes())?;
     let to_b = to_b.confirm(b_ready.as_bytes())?;
     let to_a = to_a.confirm(a_ready.as_bytes())?;
     Ok([
-        Side { context: a, domain: a_domain, endpoint: a_endpoint, peer: to_b },
-        Side { context: b, domain: b_domain, endpoint: b_endpoint, peer: to_a },
+        Side { endpoint: a_endpoint, peer: to_b, pd: a_pd, ctx: a },
+        Side { endpoint: b_endpoint, peer: to_a, pd: b_pd, ctx: b },
     ])
 }
 

@@ -101,7 +101,8 @@ pub fn run<P: Provider>(
         let schedule = Schedule::new(case, options.iterations);
         let initiator = Initiator::new(Port::new(&mut a, &mut a_memory, b_window, case)?, schedule);
         let responder = Responder::new(Port::new(&mut b, &mut b_memory, a_window, case)?, schedule)?;
-        let measured = if options.threads { two_threads(initiator, responder)? } else { one_thread(initiator, responder)? };
+        let measured =
+            if options.threads { two_threads(initiator, responder)? } else { one_thread(initiator, responder)? };
         let row = measured.row(case);
         done(&row);
         rows.push(row);

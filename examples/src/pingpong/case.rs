@@ -59,11 +59,6 @@ impl Operation {
     pub(super) fn is_told(self) -> bool {
         !matches!(self, Self::Read | Self::Write)
     }
-
-    /// Whether it uses the memory that the other side exposes.
-    pub(super) fn is_rdma(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::WriteImm)
-    }
 }
 
 impl fmt::Display for Operation {
@@ -137,7 +132,7 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) fn new(case: Case, iterations: u32) -> Self {
         let size = case.size as u64;
-        let most = (TIMED_BYTES / size).max(100).min(MAX_TIMED);
+        let most = (TIMED_BYTES / size).clamp(100, MAX_TIMED);
         let timed = u64::from(iterations).min(most) as u32;
         let (most, least) = BURSTS;
         let bursts = (BURST_BYTES / (size * case.burst() as u64)).clamp(least, most).min(timed.into()) as u32;

@@ -54,11 +54,7 @@ impl<'m, P: Provider> Initiator<'m, P> {
         self.port.end()
     }
 
-    fn round(
-        &mut self,
-        round: Round,
-        other: &mut impl FnMut(Clock) -> Result<(), Fault>,
-    ) -> Result<Duration, Fault> {
+    fn round(&mut self, round: Round, other: &mut impl FnMut(Clock) -> Result<(), Fault>) -> Result<Duration, Fault> {
         for place in (0..round.count).rev() {
             let content = self.port.prepare(round.first + place as u64);
             self.ready.push(content.ok_or(Fault::Protocol("a burst has more operations than slots".into()))?);

@@ -22,12 +22,12 @@ impl Memory {
     /// Registers it, and posts the receives, which are reposted for as long as the run lasts.
     pub(super) fn new<P: Provider>(side: &mut Side<P>, largest: usize) -> Result<Self, Fault> {
         let bytes = largest.max(IN_FLIGHT.min(largest.saturating_mul(BURST)));
-        let (_, local) = side.domain.register(Pages::new(bytes, PageSize::Base)?)?;
-        let access = side.context.require::<RemoteReadWrite>()?;
-        let shared = side.domain.expose(Pages::new(bytes, PageSize::Base)?, access)?;
+        let (_, local) = side.pd.register(Pages::new(bytes, PageSize::Base)?)?;
+        let access = side.ctx.require::<RemoteReadWrite>()?;
+        let shared = side.pd.expose(Pages::new(bytes, PageSize::Base)?, access)?;
 
-        let message = side.context.limits().max_msg_size as usize;
-        let (_, mut rest) = side.domain.register(Pages::new(message * RECEIVES, PageSize::Base)?)?;
+        let message = side.ctx.limits().max_msg_size as usize;
+        let (_, mut rest) = side.pd.register(Pages::new(message * RECEIVES, PageSize::Base)?)?;
         for number in 0..RECEIVES {
             let (receive, after) = rest.split_at(message)?;
             side.endpoint.post_recv(receive, Token(number as u64))?;
