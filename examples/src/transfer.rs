@@ -79,10 +79,10 @@ pub fn transfer<P: Provider>(
     let window = options.window.clamp(1, MAX_WINDOW);
     let depth = (2 * window + NOTES) as u32;
     let [from, to] = connect([from, to], Depth::new(depth, depth))?;
-    let start = Instant::now();
     let mut receiver = Receiver::new(to, sink, options.chunk, window)?;
     let mut sender = Sender::new(from, source, len, Options { window, ..options })?;
-    let mut last = Instant::now();
+    let start = Instant::now();
+    let mut last = start;
     let mut idle = 0_u32;
     let (sent, received) = loop {
         let sender_moved = sender.step()?;

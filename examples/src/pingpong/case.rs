@@ -116,8 +116,12 @@ pub(super) struct Round {
     pub(super) first: u64,
     /// How many there are.
     pub(super) count: usize,
-    /// B answers with the same operation, with this sequence number; else with an empty SEND.
+    /// Where in exposed memory the first one goes. A may write the next ping while B verifies the last.
+    pub(super) place: usize,
+    /// B answers with the same operation, with this sequence number.
     pub(super) pong: Option<u64>,
+    /// B answers with an empty SEND when it has verified: A waits for that.
+    pub(super) told: bool,
 }
 
 /// The rounds of a case: warm-up, latency, bursts.
@@ -145,11 +149,13 @@ impl Schedule {
 
     pub(super) fn round(&self, index: u32) -> Round {
         let first = self.case.first + u64::from(index) * (BURST as u64 + 1);
-        let latency = index < self.warm_up + self.timed;
+        let pongs = !self.is_burst(index) && self.case.operation.is_told();
         Round {
             first,
-            count: if latency { 1 } else { self.case.burst() },
-            pong: (latency && self.case.operation.is_told()).then_some(first + BURST as u64),
+            count: if self.is_burst(index) { self.case.burst() } else { 1 },
+            place: if pongs { index as usize % 2 } else { 0 },
+            pong: pongs.then_some(first + BURST as u64),
+            told: !pongs || self.is_burst(index + 1),
         }
     }
 

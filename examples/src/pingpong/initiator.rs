@@ -61,10 +61,11 @@ impl<'m, P: Provider> Initiator<'m, P> {
         }
 
         let start = Instant::now();
-        let mut place = 0;
+        let mut sequence = round.first;
+        let mut place = round.place;
         while let Some(content) = self.ready.pop() {
-            self.port.launch(content, round.first + place as u64, place)?;
-            place += 1;
+            self.port.launch(content, sequence, place)?;
+            (sequence, place) = (sequence + 1, place + 1);
         }
         let pongs = usize::from(round.pong.is_some());
         self.wait("the operations of a round", other, Clock::Running, |this| {
@@ -77,14 +78,13 @@ impl<'m, P: Provider> Initiator<'m, P> {
             self.port.verify_reads()?;
         }
         if let Some(pong) = round.pong {
-            let pong = Round { first: pong, count: 1, pong: None };
-            self.port.verify_arrivals(&mut self.arrivals, pong)?;
-            return Ok(took);
-        }
-        if !self.port.case.operation.is_told() {
+            self.port.verify_arrivals(&mut self.arrivals, Round { first: pong, ..round })?;
+        } else if !self.port.case.operation.is_told() {
             self.port.tell()?;
         }
-        self.wait("the other side's answer", other, Clock::Stopped, |this| core::mem::take(&mut this.told))?;
+        if round.told {
+            self.wait("the other side's answer", other, Clock::Stopped, |this| core::mem::take(&mut this.told))?;
+        }
         Ok(took)
     }
 

@@ -21,7 +21,8 @@ pub(super) struct Memory {
 impl Memory {
     /// Registers it, and posts the receives, which are reposted for as long as the run lasts.
     pub(super) fn new<P: Provider>(side: &mut Side<P>, largest: usize) -> Result<Self, Fault> {
-        let bytes = largest.max(IN_FLIGHT.min(largest.saturating_mul(BURST)));
+        // At least two of the largest: pings alternate between two places.
+        let bytes = largest.saturating_mul(2).max(IN_FLIGHT.min(largest.saturating_mul(BURST)));
         let (_, local) = side.pd.register(Pages::new(bytes, PageSize::Base)?)?;
         let access = side.ctx.require::<RemoteReadWrite>()?;
         let shared = side.pd.expose(Pages::new(bytes, PageSize::Base)?, access)?;
@@ -201,7 +202,7 @@ impl<'m, P: Provider> Port<'m, P> {
                     self.verify(sequence, receive.get(..len).unwrap_or_default())?;
                     self.side.endpoint.post_recv(receive, token)?;
                 }
-                None => self.verify_shared(sequence, place)?,
+                None => self.verify_shared(sequence, round.place + place)?,
             }
         }
         Ok(())

@@ -47,7 +47,9 @@ impl<'m, P: Provider> Responder<'m, P> {
     /// Prepares the pong of the round as soon as a slot is free, and sends it as soon as the ping is here.
     #[inline]
     fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Round { pong: Some(sequence), .. }) = self.round().filter(|_| !self.answered) else { return Ok(()) };
+        let Some(Round { pong: Some(sequence), place, .. }) = self.round().filter(|_| !self.answered) else {
+            return Ok(());
+        };
         if self.pong.is_none() {
             self.pong = self.port.prepare(sequence);
         }
@@ -56,7 +58,7 @@ impl<'m, P: Provider> Responder<'m, P> {
         }
         let Some(content) = self.pong.take() else { return Ok(()) };
         self.answered = true;
-        self.port.launch(content, sequence, 0)
+        self.port.launch(content, sequence, place)
     }
 
     /// Takes one completion, and sends the pong if it was the ping.
@@ -91,7 +93,7 @@ impl<'m, P: Provider> Responder<'m, P> {
         self.index += 1;
         self.answered = false;
         self.prepare()?;
-        if round.pong.is_none() { self.port.tell() } else { Ok(()) }
+        if round.told { self.port.tell() } else { Ok(()) }
     }
 
     /// Takes what is still to come of its own operations, and gives the memory back.
