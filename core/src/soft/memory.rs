@@ -246,7 +246,7 @@ mod tests {
                     continue;
                 }
                 for kinds in 0..4 {
-                    let mut source: Vec<u64> = (0..160).map(|n| n * 0x0101_0301_0701_0d01).collect();
+                    let mut source: Vec<u64> = (0..160u64).map(|n| n.wrapping_mul(0x0101_0301_0701_0d01)).collect();
                     let mut target = vec![0xAAAA_AAAA_AAAA_AAAAu64; 160];
                     let from = NonNull::from(source.as_mut_slice()).cast::<u8>();
                     let to = NonNull::from(target.as_mut_slice()).cast::<u8>();
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn overlapping_exposed_memory_moves_as_if_copied_first() {
         for (from_at, to_at) in [(0, 3), (3, 0), (0, 600), (600, 0), (8, 16), (5, 5)] {
-            let mut memory: Vec<u64> = (0..320).map(|n| n * 0x0101_0301_0701_0d01).collect();
+            let mut memory: Vec<u64> = (0..320u64).map(|n| n.wrapping_mul(0x0101_0301_0701_0d01)).collect();
             let mut expected: Vec<u8> = memory.iter().flat_map(|w| w.to_ne_bytes()).collect();
             expected.copy_within(from_at..from_at + 1900, to_at);
             let base = NonNull::from(memory.as_mut_slice()).cast::<u8>();

@@ -137,7 +137,7 @@ impl Wire {
     #[inline(always)]
     pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
         let taken = self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        // Lazily: a guard that is made and dropped unlocks.
+        // Made only if taken: a guard that is dropped unlocks.
         taken.is_ok().then(|| Guard(self))
     }
 
