@@ -25,10 +25,10 @@ struct Arguments {
     #[arg(long)]
     output: Option<PathBuf>,
     /// Bytes of a chunk.
-    #[arg(long, default_value = "262144")]
+    #[arg(long, default_value = "16384")]
     chunk: NonZeroU32,
     /// Chunks in flight at most.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=MAX_WINDOW as i64))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=MAX_WINDOW as i64))]
     window: u8,
     /// Change one byte on its way: the hashes must differ.
     #[arg(long)]
