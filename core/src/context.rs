@@ -3,11 +3,11 @@
 #![allow(unsafe_code)]
 
 use crate::error::Limit;
+use crate::flags::Access;
+use crate::memory::Mr;
 use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice};
 use crate::provider::Provider;
 use crate::qp::{AnyQueuePair, Depth, Endpoint, QpKind, QueuePair, Reset};
-use crate::flags::Access;
-use crate::memory::Mr;
 use crate::ring::Word;
 use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
 
@@ -125,7 +125,11 @@ impl<P: Provider> ProtectionDomain<P> {
     ///
     /// # Errors
     /// [`Error::ForeignToken`], [`Error::Misaligned`], or as [`ProtectionDomain::register`]; with the memory.
-    pub fn expose<M: DmaBuf, A: RemoteAccess>(&self, memory: M, access: Granted<A>) -> Result<Exposed<M, A>, Refused<M>> {
+    pub fn expose<M: DmaBuf, A: RemoteAccess>(
+        &self,
+        memory: M,
+        access: Granted<A>,
+    ) -> Result<Exposed<M, A>, Refused<M>> {
         self.expose_with(memory, access, RegisterOptions::new())
     }
 

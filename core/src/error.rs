@@ -63,6 +63,8 @@ pub enum Error {
         /// How many more than the caller gave.
         handles: usize,
     },
+    /// The storage of a software device is in use: it starts once.
+    AlreadyStarted,
     /// The device refused.
     Device {
         /// What it was asked.
@@ -359,6 +361,9 @@ impl fmt::Display for Error {
             Self::AlreadyTaken => {
                 f.write_str("this static was taken before, and is given once: declare another for another use")
             }
+            Self::AlreadyStarted => f.write_str(
+                "this storage has started its device already: take `neighbour()` of that, or declare another storage",
+            ),
             Self::NotAdjacent => f.write_str(
                 "the slices do not follow each other in one region: rejoin them in the order in which they were split",
             ),

@@ -29,7 +29,8 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, aligned, exclusive to that
 ///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
-/// 5. `pd_id` and `device_id` are unique in the process among live objects and never reused.
+/// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
+/// 6. `pd_id` and `device_id` are unique in the process among live objects and never reused.
 pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// A protection domain; clones name the same one, the last one dropped frees it.
     type Pd: Clone + Send + Sync;
@@ -193,4 +194,3 @@ pub struct CqRing {
     /// 16 or 32 bytes (R24).
     pub entry_size: u8,
 }
-

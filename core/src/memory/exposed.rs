@@ -189,7 +189,6 @@ impl ExposedPart {
         self.pd
     }
 
-
     /// The form in flight; the length was checked to fit.
     pub(crate) fn into_raw(self) -> RawBuffer {
         RawBuffer::new(self.addr, self.len as u32, self.mr, self.lkey.0)

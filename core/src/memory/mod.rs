@@ -24,15 +24,17 @@ mod region;
 mod slice;
 mod words;
 
-pub(crate) use buffer::{BufferKind, RawBuffer};
 pub use buffer::{Buffer, Buffers};
+pub(crate) use buffer::{BufferKind, RawBuffer};
 pub use dma_buf::{DmaBuf, RawMemory, RawParts};
-pub use exposed::{AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite};
+pub use exposed::{
+    AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
+};
 pub use frozen::{FROZEN_RANGES, Frozen};
 pub use object::{Mr, MrAttr, MrObject};
+pub use owners::{Arena, BorrowedMemory};
 #[cfg(feature = "alloc")]
 pub use owners::{PageSize, Pages};
-pub use owners::{Arena, BorrowedMemory};
 pub use pool::Pool;
 pub use region::{Region, RegisterOptions};
 pub use slice::Slice;

@@ -10,8 +10,8 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use super::frozen::{FROZEN_RANGES, FrozenRange};
 use super::RawMemory;
+use super::frozen::{FROZEN_RANGES, FrozenRange};
 use crate::flags::Access;
 use crate::{Error, LKey, PdId, RKey};
 

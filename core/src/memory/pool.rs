@@ -24,7 +24,8 @@ impl<const N: usize> Pool<N> {
     /// [`Error::BelowLimit`] if `size` is 0 or not even one slot fits, with the memory.
     pub fn new(memory: Slice, size: usize) -> Result<(Self, Option<Slice>), Refused<Slice>> {
         if size == 0 || memory.len() < size || N == 0 {
-            let error = Error::BelowLimit { what: Limit::PoolBytes, asked: memory.len() as u64, limit: size.max(1) as u64 };
+            let error =
+                Error::BelowLimit { what: Limit::PoolBytes, asked: memory.len() as u64, limit: size.max(1) as u64 };
             return Err(Refused::new(memory, error));
         }
         let mut pool = Self { free: Vec::new(), size, slots: 0 };

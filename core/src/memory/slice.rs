@@ -45,13 +45,7 @@ impl Slice {
             let error = Error::OutOfBounds { offset: mid as u64, len: 0, within: self.len as u64 };
             return Err(Refused::new(self, error));
         };
-        let tail = Self {
-            addr: self.addr + mid as u64,
-            len: rest,
-            mr: self.mr.clone(),
-            lkey: self.lkey,
-            pd: self.pd,
-        };
+        let tail = Self { addr: self.addr + mid as u64, len: rest, mr: self.mr.clone(), lkey: self.lkey, pd: self.pd };
         Ok((Self { len: mid, ..self }, tail))
     }
 

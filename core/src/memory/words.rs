@@ -43,8 +43,7 @@ pub(crate) unsafe fn store_bytes(base: NonNull<u8>, mut offset: usize, mut sourc
             let mut mask = [0; BYTES];
             mask.iter_mut().skip(skip).take(take).for_each(|byte| *byte = 0xFF);
             let (new, mask) = (Word::from_ne_bytes(bytes), Word::from_ne_bytes(mask));
-            let _ = target
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !mask | new));
+            let _ = target.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(old & !mask | new));
         }
         // SAFETY: within or one past the `len` bytes.
         source = unsafe { source.add(take) };

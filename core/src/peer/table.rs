@@ -37,9 +37,7 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
                 let _ = self.by_gid.insert((gid, qpn), ahn);
                 Ok(old.or(displaced))
             }
-            Err((_, peer)) => {
-                Err(Refused::new(peer, Error::Exhausted { what: Limit::Peers, limit: N as u64 }))
-            }
+            Err((_, peer)) => Err(Refused::new(peer, Error::Exhausted { what: Limit::Peers, limit: N as u64 })),
         }
     }
 

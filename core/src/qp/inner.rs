@@ -89,9 +89,11 @@ impl<P: Provider> Inner<P> {
         above(Limit::InlineBytes, depth.inline.into(), 32)?;
         let inline = inline.min(limits.max_inline);
 
+        // Before anything is made: a queue pair must not be dropped but by destroying it.
+        let id = next_id()?;
         let init = QpInit {
-            send_depth: depth.send.max(limits.min_send_depth),
-            recv_depth: depth.recv,
+            send_depth: depth.send.max(limits.min_send_depth).max(1),
+            recv_depth: depth.recv.max(1),
             recv_sge: depth.recv_buffers,
             inline,
             ops: K::OPS,
@@ -101,7 +103,7 @@ impl<P: Provider> Inner<P> {
         // overrun (R17), and dies with the queue pair, so no stale completion is left for the next (R21).
         let sgid = provider.caps().contains(Caps::CQ_WITH_SGID);
         let send_cq = provider.create_cq(&CqInit { entries: rounded(init.send_depth), sgid: false })?;
-        let room = rounded(depth.recv).saturating_add(depth.unsolicited);
+        let room = rounded(init.recv_depth).saturating_add(depth.unsolicited);
         above(Limit::CompletionEntries, room, limits.max_cqe)?;
         let recv_cq = provider.create_cq(&CqInit { entries: room, sgid })?;
         let qp = provider.create_qp(pd, &send_cq, &recv_cq, &init)?;
@@ -127,7 +129,7 @@ impl<P: Provider> Inner<P> {
             send_completions,
             recv_completions,
             identity: Identity {
-                id: next_id()?,
+                id,
                 pd: P::pd_id(pd),
                 max_rdma: limits.max_rdma_size,
                 max_inline: inline.min(queues.send.inline),
@@ -150,6 +152,10 @@ impl<P: Provider> Inner<P> {
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
+        if self.send.staged() != 0 {
+            // A batch was forgotten: the device completes only what it was told of.
+            self.send.announce();
+        }
         self.provider.modify_qp(&mut self.handles.qp, attr)
     }
 

@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use super::inner::next_id;
 use super::{
-    CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts, RtsAttr, Sqd,
-    Srd, State,
+    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts,
+    RtsAttr, Sqd, Srd, State,
 };
 use crate::flags::QpAttrMask;
 use crate::provider::Provider;
@@ -129,14 +129,16 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// What the device answered, with the queue pair in the state that it reached.
-    pub fn prepare(self) -> Result<QueuePair<P, Rts, K>, Refused<super::AnyQueuePair<P, K>>>
+    pub fn prepare(self) -> Result<QueuePair<P, Rts, K>, Refused<AnyQueuePair<P, K>>>
     where
         S: MovesTo<Init>,
     {
         let qkey = Qkey::from_random(self.inner.provider.entropy());
         let init = match self.init(InitAttr::new(qkey)) {
             Ok(init) => init,
-            Result::Err(refused) => return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into())),
+            Result::Err(refused) => {
+                return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into()));
+            }
         };
         let rtr = init.rtr().map_err(|refused| refused.map(Into::into))?;
         rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))
@@ -254,31 +256,30 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// queue pair was destroyed, what had not completed as [`Event::Reclaimed`].
     ///
     /// # Errors
-    /// What the device answered, with the queue pair, whose buffers in flight are then still the device's.
+    /// What the device answered, with the queue pair in the state that it reached; what is in flight is then
+    /// still the device's.
     pub fn shut_down(
-        mut self,
+        self,
         mut expired: impl FnMut() -> bool,
         mut sink: impl FnMut(Event),
-    ) -> Result<Shutdown, Refused<Self>> {
-        if S::STATE != Reset::STATE && S::STATE != Err::STATE {
-            let to_err = QpAttr::to(Err::STATE, QpAttrMask::STATE);
-            if let Result::Err(error) = self.inner.modify(&to_err) {
-                return Result::Err(Refused::new(self, error));
-            }
-        }
-        let before = self.in_flight();
-        while self.in_flight() > 0 {
-            match self.poll() {
+    ) -> Result<Shutdown, Refused<AnyQueuePair<P, K>>>
+    where
+        S: MovesTo<Err>,
+        Self: Into<AnyQueuePair<P, K>>,
+    {
+        let mut qp = self.error().map_err(|refused| refused.map(Into::into))?;
+        let before = qp.in_flight();
+        while qp.in_flight() > 0 && !expired() {
+            match qp.poll() {
                 Some(event) => sink(event),
-                None if expired() => break,
                 None => core::hint::spin_loop(),
             }
         }
-        let reclaimed = self.in_flight();
-        let result = self.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));
+        let reclaimed = qp.in_flight();
+        let result = qp.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));
         match result {
             Ok(()) => Ok(Shutdown { completed: before - reclaimed, reclaimed }),
-            Result::Err(error) => Result::Err(Refused::new(self, error)),
+            Result::Err(error) => Result::Err(Refused::new(qp.into(), error)),
         }
     }
 }

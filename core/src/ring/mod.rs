@@ -20,7 +20,7 @@ pub(crate) use recv::RecvQueue;
 pub(crate) use send::SendQueue;
 pub use slots::Slot;
 pub(crate) use slots::{Finished, Slots};
-pub use word::{AtomicWord, WORDS_PER_QUAD, Word};
 #[cfg(feature = "soft")]
 pub(crate) use word::publish_quad;
+pub use word::{AtomicWord, WORDS_PER_QUAD, Word};
 pub(crate) use word::{load_quad, store_quad};

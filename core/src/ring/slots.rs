@@ -29,7 +29,8 @@ unsafe impl Send for Slot {}
 
 impl Slot {
     /// A slot as a queue pair expects it.
-    pub const VACANT: Self = Self { token: 0, sequence: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
+    pub const VACANT: Self =
+        Self { token: 0, sequence: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
 }
 
 impl fmt::Debug for Slot {

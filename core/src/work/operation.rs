@@ -440,7 +440,6 @@ where
     }
 }
 
-
 impl<S, F, I> Sealed for Send<'_, S, F, I> {}
 impl<F, I> Sealed for SendInline<'_, F, I> {}
 impl<S, F, I> Sealed for Write<'_, S, F, I> {}

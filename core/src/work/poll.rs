@@ -20,7 +20,11 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
         self.turn = !self.turn;
-        if self.turn { self.poll_recv().or_else(|| self.poll_send()) } else { self.poll_send().or_else(|| self.poll_recv()) }
+        if self.turn {
+            self.poll_recv().or_else(|| self.poll_send())
+        } else {
+            self.poll_send().or_else(|| self.poll_recv())
+        }
     }
 
     #[inline]
@@ -113,8 +117,7 @@ impl<P: Provider> Inner<P> {
     /// A receive completion that is not simply good: an error, an unsolicited arrival, or not ours.
     #[cold]
     fn odd_recv(&mut self, entry: Entry) -> Option<Event> {
-        let ours =
-            entry.qpn() == self.identity.qpn.0 && entry.flags() & flags::QUEUE_MASK == flags::QUEUE_RECV;
+        let ours = entry.qpn() == self.identity.qpn.0 && entry.flags() & flags::QUEUE_MASK == flags::QUEUE_RECV;
         let status = CompletionStatus::from_number(entry.status());
         if ours && entry.flags() & flags::UNSOLICITED != 0 {
             // No request, so no generation: nothing here can tell a stale one (R20, R22).

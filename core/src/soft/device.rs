@@ -1,0 +1,378 @@
+//! The provider: a device of a wire, and the handles of what it makes.
+
+#![allow(unsafe_code)]
+
+use core::mem;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::ring::{Block, Line, Ring};
+use super::tables::{Cq, NICS, Qp};
+use super::wire::{Owner, QpMemory};
+#[cfg(feature = "alloc")]
+use super::{Config, storage};
+use super::{Counters, objects, verbs};
+use crate::flags::Access;
+use crate::memory::{Mr, RawMemory};
+use crate::peer::Ah;
+use crate::qp::{QpAttr, QpState};
+use crate::{
+    Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limit, Limits, PdId, Provider, QpInit, Qpn, Queues, RecvRing,
+    SendRing, Verb,
+};
+
+/// A software EFA device; clones name the same one.
+///
+/// ```
+/// # #[cfg(feature = "alloc")] {
+/// use efa_core::{Provider, soft::{Profile, SoftDevice}};
+///
+/// let device = SoftDevice::new(Profile::RDMA);
+/// let other = device.neighbour()?;
+/// assert_ne!(device.gid(), other.gid());
+/// # }
+/// # Ok::<(), efa_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SoftDevice {
+    owner: Owner,
+    nic: u8,
+    id: DeviceId,
+    gid: Gid,
+}
+
+/// The next number of a process-wide count, which ends rather than wraps.
+fn next(counter: &AtomicU32, what: Limit) -> Result<u32, Error> {
+    let next = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1));
+    next.map_err(|last| Error::Exhausted { what, limit: last.into() })
+}
+
+static DEVICES: AtomicU32 = AtomicU32::new(1);
+static DOMAINS: AtomicU32 = AtomicU32::new(1);
+
+impl SoftDevice {
+    /// A wire on the heap with one device.
+    #[cfg(feature = "alloc")]
+    pub fn new(config: impl Into<Config>) -> Self {
+        let id = DeviceId(next(&DEVICES, Limit::Devices).unwrap_or(u32::MAX));
+        let owner = storage::on_heap(config.into());
+        let gid = gid(id);
+        owner.lock().add_nic(gid);
+        Self { owner, nic: 0, id, gid }
+    }
+
+    /// The next device on a wire.
+    pub(super) fn on(owner: Owner) -> Result<Self, Error> {
+        let id = DeviceId(next(&DEVICES, Limit::Devices)?);
+        let gid = gid(id);
+        let added = owner.lock().add_nic(gid);
+        let nic = added.ok_or(Error::Exhausted { what: Limit::Devices, limit: NICS as u64 })?;
+        Ok(Self { owner, nic, id, gid })
+    }
+
+    /// One more device on the same wire, of the same kind, with an address and queue pair numbers of its own.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] when there are eight.
+    pub fn neighbour(&self) -> Result<Self, Error> {
+        Self::on(self.owner.clone())
+    }
+
+    /// Plugs the device in or out: while it is out, whatever is sent to it or by it ends with status 15.
+    pub fn link(&self, up: bool) {
+        if let Some(nic) = self.owner.lock().nics.get_mut(usize::from(self.nic)) {
+            nic.up = up;
+        }
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> Counters {
+        *self.owner.lock().counters(self.nic)
+    }
+
+    fn invalid(&self, verb: Verb, made_by: &[&Self]) -> Result<(), Error> {
+        let ours = made_by.iter().all(|device| device.id == self.id);
+        if ours { Ok(()) } else { Err(verbs::refused(verb, verbs::EINVAL)) }
+    }
+}
+
+/// A link-local address (R27) that no other device of the process has.
+fn gid(id: DeviceId) -> Gid {
+    let [a, b, c, d] = id.0.to_be_bytes();
+    Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, 0, 0xFF, a, b, c, d])
+}
+
+/// A protection domain of a software device.
+#[derive(Debug)]
+pub struct SoftPd {
+    device: SoftDevice,
+    index: u16,
+    id: PdId,
+}
+
+/// A completion queue of a software device.
+#[derive(Debug)]
+pub struct SoftCq {
+    device: SoftDevice,
+    index: u16,
+    ring: CqRing,
+}
+
+/// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted.
+#[derive(Debug)]
+pub struct SoftQp {
+    device: SoftDevice,
+    index: u16,
+    alive: bool,
+    queues: Queues,
+    memory: Option<QpMemory>,
+    pd: SoftPd,
+    send: SoftCq,
+    recv: SoftCq,
+}
+
+// SAFETY: the raw parts name atomics, which lie where they are while the handle lives.
+unsafe impl Send for SoftCq {}
+// SAFETY: as above; slots are the handle's alone.
+unsafe impl Send for SoftQp {}
+
+/// One handle more, of a count that sticks at its end.
+fn count(handles: &mut usize) {
+    *handles = handles.saturating_add(1);
+}
+
+impl Clone for SoftPd {
+    fn clone(&self) -> Self {
+        if let Some(pd) = self.device.owner.lock().pd_mut(self.index) {
+            count(&mut pd.handles);
+        }
+        Self { device: self.device.clone(), ..*self }
+    }
+}
+
+impl Drop for SoftPd {
+    fn drop(&mut self) {
+        self.device.owner.lock().release_pd(self.index);
+    }
+}
+
+impl Clone for SoftCq {
+    fn clone(&self) -> Self {
+        if let Some(cq) = self.device.owner.lock().cq_mut(self.index) {
+            count(&mut cq.handles);
+        }
+        Self { device: self.device.clone(), ..*self }
+    }
+}
+
+impl Drop for SoftCq {
+    fn drop(&mut self) {
+        let last = self.device.owner.lock().release_cq(self.index);
+        drop(last);
+    }
+}
+
+impl SoftQp {
+    fn destroy(&mut self) -> Result<(), Error> {
+        if !self.alive {
+            return Err(verbs::refused(Verb::DestroyQp, verbs::EINVAL));
+        }
+        self.device.owner.lock().destroy_qp(self.index)?;
+        self.alive = false;
+        Ok(())
+    }
+}
+
+impl Drop for SoftQp {
+    fn drop(&mut self) {
+        if !self.alive || self.destroy().is_ok() {
+            return;
+        }
+        self.device.leaks().count_queue_pair();
+        mem::forget(self.memory.take());
+        mem::forget((self.device.clone(), self.pd.clone(), self.send.clone(), self.recv.clone()));
+    }
+}
+
+// SAFETY: 1. regions are in the table from `register` to `deregister`, both under the lock, and the device
+// touches memory of the table only, under the lock. 2. so are queue pairs. 3. rings, doorbells and slots lie
+// in the wire or in blocks that the handles keep, each given out once at a time. 4. `deliver` moves bytes
+// before it writes completions, and forgets the message with the requester's. 5. both are counters that end.
+unsafe impl Provider for SoftDevice {
+    type Pd = SoftPd;
+    type Cq = SoftCq;
+    type Qp = SoftQp;
+
+    fn name(&self) -> &str {
+        const NAMES: [&str; NICS] = ["soft0", "soft1", "soft2", "soft3", "soft4", "soft5", "soft6", "soft7"];
+        NAMES.get(usize::from(self.nic)).copied().unwrap_or("soft")
+    }
+
+    fn device_id(&self) -> DeviceId {
+        self.id
+    }
+
+    fn caps(&self) -> Caps {
+        self.owner.caps
+    }
+
+    fn limits(&self) -> Limits {
+        self.owner.limits
+    }
+
+    fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    fn entropy(&self) -> u64 {
+        self.owner.lock().random()
+    }
+
+    fn leaks(&self) -> &Leaks {
+        &self.owner.leaks[usize::from(self.nic) % NICS]
+    }
+
+    #[inline]
+    fn progress(&self) {
+        if let Some(mut state) = self.owner.try_lock() {
+            state.turn();
+        }
+    }
+
+    fn alloc_pd(&self) -> Result<SoftPd, Error> {
+        let id = PdId(next(&DOMAINS, Limit::ProtectionDomains)?);
+        let index = self.owner.lock().alloc_pd(self.nic, id)?;
+        Ok(SoftPd { device: self.clone(), index, id })
+    }
+
+    fn pd_id(pd: &SoftPd) -> PdId {
+        pd.id
+    }
+
+    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+        if let Err(error) = self.invalid(Verb::RegMr, &[&pd.device]) {
+            return Err((memory, error));
+        }
+        // SAFETY: by the caller's word.
+        unsafe { objects::register(&self.owner, self.nic, pd.index, memory, access) }
+    }
+
+    fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {
+        self.invalid(Verb::CreateAh, &[&pd.device])?;
+        objects::create_ah(&self.owner, self.nic, pd.index, gid)
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<SoftCq, Error> {
+        let entries = verbs::check_cq(self.owner.caps, &self.owner.limits, init)?;
+        let entry_size = if init.sgid { 32 } else { 16 };
+        let mut state = self.owner.lock();
+        let index = state.vacant_cq()?;
+        let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
+        let memory = self.owner.shared.memory.completion_queue(index.into(), lines);
+        let memory: Block<Line> = memory.ok_or(verbs::refused(Verb::CreateCq, verbs::ENOMEM))?;
+        let base = memory.base().cast();
+        // SAFETY: the block has the entries and goes where the ring goes.
+        let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
+        ring.clear();
+        if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
+            *place = Some(Cq { handles: 1, ring, produced: 0, _memory: memory });
+        }
+        drop(state);
+        Ok(SoftCq { device: self.clone(), index, ring: CqRing { base, entries, entry_size } })
+    }
+
+    fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
+        self.invalid(Verb::CreateQp, &[&pd.device, &send.device, &recv.device])?;
+        let (pd, send_cq, recv_cq) = (pd.clone(), send.clone(), recv.clone());
+        let limits = &self.owner.limits;
+        let depths = verbs::check_qp(self.owner.caps, limits, init)?;
+        let recv_sge = init.recv_sge.max(1);
+        let mut state = self.owner.lock();
+        let (index, qpn) = match state.vacant_qp(self.nic) {
+            Ok(vacant) => vacant,
+            Err(error) => {
+                drop(state);
+                return Err(error);
+            }
+        };
+        let shared = &self.owner.shared;
+        let memory = shared.memory.queue_pair(index.into(), depths.send, depths.recv, depths.descriptors);
+        let (Some(memory), Some((bells, send_doorbell, recv_doorbell))) = (memory, shared.doorbells(index.into()))
+        else {
+            drop(state);
+            return Err(verbs::refused(Verb::CreateQp, verbs::ENOMEM));
+        };
+        send_doorbell.clear();
+        recv_doorbell.clear();
+        let (send_base, recv_base) = (memory.send.base().cast(), memory.recv.base().cast());
+        // SAFETY: the block has the entries, and outlives the queue pair's place in the table.
+        let send_ring = unsafe { Ring::new(send_base, depths.send, 8) };
+        // SAFETY: as above.
+        let recv_ring = unsafe { Ring::new(recv_base, depths.descriptors, 2) };
+        let generation = state.enter_qp(
+            index,
+            Qp {
+                nic: self.nic,
+                qpn,
+                pd: pd.index,
+                send_cq: send_cq.index,
+                recv_cq: recv_cq.index,
+                state: QpState::Reset,
+                qkey: 0,
+                ops: init.ops,
+                unsolicited: init.unsolicited,
+                inline: init.inline,
+                rnr_retry: 7,
+                send: send_ring,
+                send_doorbell,
+                fetched: 0,
+                completed: 0,
+                recv: recv_ring,
+                recv_doorbell,
+                recv_sge,
+                taken: 0,
+            },
+        );
+        let queues = Queues {
+            qpn: Qpn(qpn),
+            generation,
+            send: SendRing {
+                entries: send_base,
+                doorbell: (&bells.send).into(),
+                depth: depths.send,
+                max_batch: limits.max_batch.min(depths.send as u16),
+                inline: init.inline,
+                slots: memory.send_slots.vacant(),
+            },
+            recv: RecvRing {
+                entries: recv_base,
+                doorbell: (&bells.recv).into(),
+                descriptors: depths.descriptors,
+                depth: depths.recv,
+                max_sge: recv_sge,
+                slots: memory.recv_slots.vacant(),
+            },
+        };
+        drop(state);
+        let device = self.clone();
+        Ok(SoftQp { device, index, alive: true, queues, memory: Some(memory), pd, send: send_cq, recv: recv_cq })
+    }
+
+    fn modify_qp(&self, qp: &mut SoftQp, attr: &QpAttr) -> Result<(), Error> {
+        if !qp.alive {
+            return Err(verbs::refused(Verb::ModifyQp, verbs::EINVAL));
+        }
+        qp.device.owner.lock().modify_qp(qp.index, attr)
+    }
+
+    fn destroy_qp(&self, qp: &mut SoftQp) -> Result<(), Error> {
+        qp.destroy()
+    }
+
+    fn queues(&self, qp: &SoftQp) -> Queues {
+        qp.queues
+    }
+
+    fn completions(&self, cq: &SoftCq) -> CqRing {
+        cq.ring
+    }
+}

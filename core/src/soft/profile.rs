@@ -1,0 +1,132 @@
+//! What a software device is made with: capabilities, limits, seed, faults.
+
+#![forbid(unsafe_code)]
+
+use crate::{Caps, Limits};
+
+/// A set of capabilities that real devices have had, under a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Profile {
+    caps: Caps,
+}
+
+const COMMON: Caps = Caps::RNR_RETRY.union(Caps::CQ_WITH_SGID);
+
+impl Profile {
+    /// No RDMA: SEND alone.
+    pub const NONE: Self = Self { caps: COMMON };
+    /// RDMA read.
+    pub const READ: Self = Self { caps: COMMON.union(Caps::RDMA_READ) };
+    /// RDMA read and write.
+    pub const RDMA: Self = Self { caps: Self::READ.caps.union(Caps::RDMA_WRITE) };
+    /// RDMA read and write, and writes with immediate that consume no receive.
+    pub const UNSOLICITED: Self = Self { caps: Self::RDMA.caps.union(Caps::UNSOLICITED_WRITE_RECV) };
+
+    /// Capabilities of one's own choice.
+    pub const fn with_caps(caps: Caps) -> Self {
+        Self { caps }
+    }
+
+    /// What the device reports.
+    pub const fn caps(self) -> Caps {
+        self.caps
+    }
+}
+
+/// A profile with limits, a seed and faults; all devices of one wire share it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    pub(super) caps: Caps,
+    pub(super) limits: Limits,
+    pub(super) seed: u64,
+    pub(super) shuffle: bool,
+    pub(super) strict_features: bool,
+    pub(super) packets: u32,
+    pub(super) fail_destroy: u32,
+    pub(super) fail_deregister: u32,
+}
+
+impl Config {
+    /// The limits unless others are given. A device in static memory has no more than its storage.
+    pub const LIMITS: Limits = Limits {
+        max_qp: 256,
+        max_cq: 512,
+        max_mr: 1024,
+        max_pd: 64,
+        max_ah: 1023,
+        max_mr_size: 1 << 40,
+        max_msg_size: 8928,
+        max_rdma_size: 1 << 30,
+        max_send_depth: 4096,
+        min_send_depth: 1,
+        max_recv_depth: 8192,
+        max_send_sge: 2,
+        max_recv_sge: 2,
+        max_inline: 32,
+        max_cqe: 16384,
+        max_batch: 16,
+    };
+
+    /// A device of `profile` that delivers in shuffled order and fails nothing.
+    pub const fn new(profile: Profile) -> Self {
+        Self {
+            caps: profile.caps,
+            limits: Self::LIMITS,
+            seed: 0x0EFA_0EFA_0EFA_0EFA,
+            shuffle: true,
+            strict_features: false,
+            packets: 4096,
+            fail_destroy: 0,
+            fail_deregister: 0,
+        }
+    }
+
+    /// Where all that is random comes from: order of delivery, remote keys, [`Provider::entropy`](crate::Provider::entropy).
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether messages are delivered in any order, as SRD may (R16), or as they were posted.
+    pub const fn shuffle(mut self, shuffle: bool) -> Self {
+        self.shuffle = shuffle;
+        self
+    }
+
+    /// Other limits. Depths end at 32768, address handles at 1023, regions and queue pairs at 16384.
+    pub const fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Refuse every operation between queue pairs that differ in unsolicited receive, not only writes
+    /// with immediate (R05).
+    pub const fn strict_features(mut self, strict: bool) -> Self {
+        self.strict_features = strict;
+        self
+    }
+
+    /// Messages that the wire holds at once; what is posted beyond them waits in its send queue.
+    pub const fn packets(mut self, packets: u32) -> Self {
+        self.packets = packets;
+        self
+    }
+
+    /// The first `calls` attempts to destroy a queue pair answer EIO.
+    pub const fn fail_destroy(mut self, calls: u32) -> Self {
+        self.fail_destroy = calls;
+        self
+    }
+
+    /// The first `calls` attempts to deregister memory answer EIO.
+    pub const fn fail_deregister(mut self, calls: u32) -> Self {
+        self.fail_deregister = calls;
+        self
+    }
+}
+
+impl From<Profile> for Config {
+    fn from(profile: Profile) -> Self {
+        Self::new(profile)
+    }
+}

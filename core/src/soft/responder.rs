@@ -1,0 +1,328 @@
+//! The peer's part: who is asked, whether it may be, where the bytes go, what its program is told.
+//!
+//! A receive that is too short, or whose memory is not good, is consumed: it completes with an error (6, 5)
+//! at the responder and fails the SEND (11, 12).
+
+#![forbid(unsafe_code)]
+
+use super::completion::Arrival;
+use super::engine::{PIECE, Request};
+use super::memory::{self, Span};
+use super::tables::{Packet, Qp, State};
+use crate::Gid;
+use crate::entry::{Quad, control1, descriptor_flags};
+use crate::flags::Access;
+use crate::qp::QpState;
+use crate::status::CompletionStatus as Status;
+
+/// What came of trying a message.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// It ends, and the responder's program hears nothing.
+    Failed(Status),
+    /// A piece of an RDMA was moved; there are more.
+    Moved(u32),
+    /// It needs a receive.
+    NoReceive,
+    /// It ends at the responder.
+    Arrived(Arrived),
+}
+
+/// A message that ends at its responder.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    responder: u16,
+    requester_nic: u8,
+    op: u8,
+    bytes: u32,
+    /// The requester's.
+    status: Status,
+    notice: Notice,
+}
+
+/// What the responder's program is told.
+#[derive(Debug)]
+enum Notice {
+    Nothing,
+    /// A completion, and the receive descriptors that it consumes.
+    Completion {
+        arrival: Arrival,
+        descriptors: u16,
+    },
+    /// Its descriptors make no sense: it goes into ERR.
+    Broken,
+}
+
+/// A posted receive.
+#[derive(Debug)]
+struct Receive {
+    req_id: u16,
+    descriptors: u16,
+    buffers: [(u64, Quad); 2],
+}
+
+impl State {
+    /// Tries a message: all checks, and its bytes.
+    #[inline(always)]
+    pub(super) fn attempt(&self, packet: &Packet) -> Verdict {
+        let Some(qp) = self.qp(packet.qp) else { return Verdict::Failed(Status::Flushed) };
+        match self.request(qp, &packet.entry).and_then(|request| self.respond(qp, packet, &request)) {
+            Ok(verdict) => verdict,
+            Err(status) => Verdict::Failed(status),
+        }
+    }
+
+    #[inline(always)]
+    fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
+        let nic = self.nic_at(&request.gid).ok_or(Status::LocalUnreachRemote)?;
+        if !self.is_up(nic) || !self.is_up(from.nic) {
+            return Err(Status::LocalUnreachRemote);
+        }
+        let index = self.qp_of(nic, request.qpn).ok_or(Status::RemoteBadDestQpn)?;
+        let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
+        let receives = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        if !receives || qp.qkey != request.qkey {
+            return Err(Status::RemoteBadDestQpn);
+        }
+        // R04: both sides resolved.
+        let ah = self.resolved(qp.pd, from.nic);
+        let is_send = request.op == control1::OP_SEND;
+        if !is_send && ah == crate::Ahn::UNKNOWN {
+            return Err(Status::RemoteUnknownPeer);
+        }
+        // R05.
+        let checked = self.config.strict_features || (!is_send && request.imm.is_some());
+        if checked && qp.unsolicited != from.unsolicited {
+            return Err(Status::RemoteFeatureMismatch);
+        }
+        let arrival = Arrival {
+            req_id: 0,
+            status: Status::Ok,
+            op: request.op,
+            imm: request.imm,
+            unsolicited: false,
+            length: request.len,
+            ah,
+            src_qpn: from.qpn,
+            source: self.gid_of(from.nic),
+        };
+        let arrived = Arrived {
+            responder: index,
+            requester_nic: from.nic,
+            op: request.op,
+            bytes: request.len,
+            status: Status::Ok,
+            notice: Notice::Nothing,
+        };
+        if is_send {
+            Ok(self.send(qp, packet, request, arrival, arrived))
+        } else {
+            self.rdma(qp, packet, request, arrival, arrived)
+        }
+    }
+
+    #[inline(always)]
+    fn send(
+        &self,
+        qp: &Qp,
+        packet: &Packet,
+        request: &Request<'_>,
+        mut arrival: Arrival,
+        mut arrived: Arrived,
+    ) -> Verdict {
+        let receive = match next_receive(qp) {
+            Ok(Some(receive)) => receive,
+            Ok(None) => return Verdict::NoReceive,
+            Err(Malformed) => return broken(arrived),
+        };
+        arrival.req_id = receive.req_id;
+        let mut targets = [None; 2];
+        let mut room = 0;
+        for ((addr, tail), target) in receive.buffers.iter().take(usize::from(receive.descriptors)).zip(&mut targets) {
+            let len = (tail >> 16) as u16;
+            let lkey = (tail >> 32) as u32 & descriptor_flags::LKEY;
+            *target = self.local(qp.nic, qp.pd, lkey, *addr, u32::from(len), Access::LOCAL_WRITE);
+            if target.is_none() {
+                arrival.status = Status::LocalInvalidLkey;
+                arrived.status = Status::RemoteBadStatus;
+            }
+            room += u32::from(len);
+        }
+        if arrived.status == Status::Ok && room < request.len {
+            arrival.status = Status::LocalBadLength;
+            arrived.status = Status::RemoteBadLength;
+        }
+        if arrived.status != Status::Ok {
+            arrival.length = 0;
+        } else if let Some(count) = request.inline {
+            let mut bytes = [0u8; 32];
+            for (chunk, quad) in bytes.chunks_exact_mut(8).zip(&packet.entry[4..]) {
+                chunk.copy_from_slice(&quad.to_le_bytes());
+            }
+            scatter([Some(Span::of_bytes(&mut bytes).part(0, count)), None], targets);
+        } else {
+            scatter(request.local, targets);
+        }
+        arrived.notice = Notice::Completion { arrival, descriptors: receive.descriptors };
+        Verdict::Arrived(arrived)
+    }
+
+    fn rdma(
+        &self,
+        qp: &Qp,
+        packet: &Packet,
+        request: &Request<'_>,
+        mut arrival: Arrival,
+        mut arrived: Arrived,
+    ) -> Result<Verdict, Status> {
+        let reads = request.op == control1::OP_RDMA_READ;
+        let access = if reads { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+        let remote = self
+            .remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
+            .ok_or(Status::RemoteBadAddress)?;
+        let local = request.local[0].ok_or(Status::LocalInvalidLkey)?;
+        let left = request.len.saturating_sub(packet.done);
+        let piece = left.min(PIECE);
+        let (from, to) = if reads { (remote, local) } else { (local, remote) };
+        let done = packet.done as usize;
+        memory::copy(to.part(done, piece as usize), from.part(done, piece as usize));
+        if left > piece {
+            return Ok(Verdict::Moved(piece));
+        }
+        if request.imm.is_some() {
+            let mut descriptors = 0;
+            if qp.unsolicited {
+                arrival.unsolicited = true;
+            } else {
+                match next_receive(qp) {
+                    Ok(Some(receive)) => {
+                        arrival.req_id = receive.req_id;
+                        descriptors = receive.descriptors;
+                    }
+                    Ok(None) => return Ok(Verdict::NoReceive),
+                    Err(Malformed) => return Ok(broken(arrived)),
+                }
+            }
+            arrived.notice = Notice::Completion { arrival, descriptors };
+        }
+        Ok(Verdict::Arrived(arrived))
+    }
+
+    #[inline(always)]
+    fn is_up(&self, nic: u8) -> bool {
+        self.nics.get(usize::from(nic)).is_some_and(|nic| nic.up)
+    }
+
+    #[inline(always)]
+    fn gid_of(&self, nic: u8) -> Gid {
+        self.nics.get(usize::from(nic)).map_or(Gid([0; 16]), |nic| nic.gid)
+    }
+
+    /// Tells the responder's program and counts; gives the requester's status.
+    #[inline(always)]
+    pub(super) fn arrive(&mut self, arrived: Arrived) -> Status {
+        let Arrived { responder, requester_nic, op, bytes, status, notice } = arrived;
+        let Some(qp) = self.qp_mut(responder) else { return Status::RemoteBadDestQpn };
+        let nic = qp.nic;
+        match notice {
+            Notice::Nothing => {}
+            Notice::Completion { arrival, descriptors } => {
+                qp.taken = qp.taken.wrapping_add(descriptors);
+                self.recv_done(responder, arrival);
+            }
+            Notice::Broken => {
+                self.counters(nic).protocol_errors += 1;
+                self.fail(responder);
+            }
+        }
+        if status == Status::Ok {
+            self.count(requester_nic, nic, op, bytes);
+        } else {
+            self.counters(nic).rx_drops += 1;
+        }
+        status
+    }
+
+    #[inline(always)]
+    fn count(&mut self, requester: u8, responder: u8, op: u8, bytes: u32) {
+        let packets = u64::from(bytes.div_ceil(self.config.limits.max_msg_size.max(1)).max(1));
+        let bytes = u64::from(bytes);
+        let (source, sink) = if op == control1::OP_RDMA_READ { (responder, requester) } else { (requester, responder) };
+        let counters = self.counters(source);
+        counters.tx_bytes += bytes;
+        counters.tx_pkts += packets;
+        let counters = self.counters(sink);
+        counters.rx_bytes += bytes;
+        counters.rx_pkts += packets;
+        let counters = self.counters(requester);
+        match op {
+            control1::OP_SEND => {
+                counters.send_wrs += 1;
+                counters.send_bytes += bytes;
+                let counters = self.counters(responder);
+                counters.recv_wrs += 1;
+                counters.recv_bytes += bytes;
+            }
+            control1::OP_RDMA_READ => {
+                counters.rdma_read_wrs += 1;
+                counters.rdma_read_bytes += bytes;
+                self.counters(responder).rdma_read_resp_bytes += bytes;
+            }
+            _ => {
+                counters.rdma_write_wrs += 1;
+                counters.rdma_write_bytes += bytes;
+                self.counters(responder).rdma_write_recv_bytes += bytes;
+            }
+        }
+    }
+}
+
+fn broken(arrived: Arrived) -> Verdict {
+    Verdict::Arrived(Arrived { status: Status::RemoteBadDestQpn, notice: Notice::Broken, ..arrived })
+}
+
+struct Malformed;
+
+/// The next posted receive, which stays where it is.
+#[inline(always)]
+fn next_receive(qp: &Qp) -> Result<Option<Receive>, Malformed> {
+    let announced = qp.recv_doorbell.rung().wrapping_sub(qp.taken);
+    if u32::from(announced) > qp.recv.entries() {
+        return Err(Malformed);
+    }
+    let mut buffers = [(0, 0); 2];
+    for nth in 0..u16::from(qp.recv_sge.min(2)) {
+        if nth >= announced {
+            return Ok(None);
+        }
+        let at = u32::from(qp.taken.wrapping_add(nth));
+        let (addr, tail) = (qp.recv.load(at, 0), qp.recv.load(at, 1));
+        let control = (tail >> 32) as u32;
+        if (control & descriptor_flags::FIRST != 0) != (nth == 0) {
+            return Err(Malformed);
+        }
+        if let Some(buffer) = buffers.get_mut(usize::from(nth)) {
+            *buffer = (addr, tail);
+        }
+        if control & descriptor_flags::LAST != 0 {
+            return Ok(Some(Receive { req_id: buffers[0].1 as u16, descriptors: nth + 1, buffers }));
+        }
+    }
+    Err(Malformed)
+}
+
+/// Copies the sources, one after the other, into the targets, which have the room.
+#[inline(always)]
+fn scatter(sources: [Option<Span<'_>>; 2], targets: [Option<Span<'_>>; 2]) {
+    let mut targets = targets.into_iter().flatten();
+    let mut target = targets.next();
+    for mut source in sources.into_iter().flatten() {
+        while source.len() > 0 {
+            let Some(to) = target else { return };
+            memory::copy(to, source);
+            let moved = to.len().min(source.len());
+            source = source.part(moved, usize::MAX);
+            target = if moved < to.len() { Some(to.part(moved, usize::MAX)) } else { targets.next() };
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! All that a wire and its devices know, behind one lock.
+//!
+//! | table | found by |
+//! |---|---|
+//! | queue pairs | index; number through `numbers`, which each device has of its own |
+//! | regions | low bits of either key, the remote one mixed with a secret |
+//! | address handles | low bits of their number; the upper ones change at each reuse |
+//! | packets | `order`, a permutation: positions from `head` on are in flight, the others name free packets |
+
+#![forbid(unsafe_code)]
+
+use super::completion::Arrival;
+use super::memory::{Registered, Span};
+use super::ring::{Block, Doorbell, Line, Ring};
+use super::slab::Slab;
+use super::{Config, Counters};
+use crate::entry::Quad;
+use crate::flags::{Access, SendOps};
+use crate::qp::QpState;
+use crate::status::CompletionStatus as Status;
+use crate::{Ahn, Gid, PdId};
+
+/// Devices on one wire.
+pub(super) const NICS: usize = 8;
+
+const MR_BITS: u32 = 14;
+const AH_BITS: u32 = 10;
+/// Regions that keys can tell apart.
+pub(super) const MAX_MR: usize = 1 << MR_BITS;
+/// Address handles that numbers can tell apart; the last is left out, so that none is 0xFFFF.
+pub(super) const MAX_AH: usize = (1 << AH_BITS) - 1;
+/// Queue pairs.
+pub(super) const MAX_QP: usize = 1 << 14;
+
+/// The tables, empty, as storage or heap provide them.
+#[derive(Debug)]
+pub(super) struct Slabs {
+    pub(super) pds: Slab<Option<Pd>>,
+    pub(super) cqs: Slab<Option<Cq>>,
+    pub(super) qps: Slab<Option<Qp>>,
+    pub(super) numbers: Slab<Number>,
+    pub(super) live: Slab<Option<Live>>,
+    pub(super) mrs: Slab<MrEntry>,
+    pub(super) ahs: Slab<AhEntry>,
+    pub(super) packets: Slab<Packet>,
+    pub(super) order: Slab<u16>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) tables: Slabs,
+    pub(super) config: Config,
+    pub(super) nics: [Nic; NICS],
+    pub(super) nic_count: usize,
+    pub(super) live_count: usize,
+    pub(super) head: usize,
+    pub(super) in_flight: usize,
+    pub(super) round: u32,
+    rng: u64,
+    rkey_secret: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nic {
+    pub(super) gid: Gid,
+    pub(super) up: bool,
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug)]
+pub(super) struct Pd {
+    pub(super) nic: u8,
+    pub(super) id: PdId,
+    pub(super) handles: usize,
+    /// The address handle that resolves each device of the wire here (R04).
+    pub(super) resolves: [Ahn; NICS],
+}
+
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub(super) handles: usize,
+    pub(super) ring: Ring,
+    pub(super) produced: u32,
+    /// Keeps the ring.
+    pub(super) _memory: Block<Line>,
+}
+
+/// A queue pair number of one device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    /// Index and one; 0 if free.
+    pub(super) qp: u16,
+    pub(super) generation: u16,
+}
+
+/// What is looked at in each round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Live {
+    pub(super) doorbell: Doorbell,
+    pub(super) qp: u16,
+    /// The doorbell up to which entries were fetched.
+    pub(super) seen: u16,
+    /// In ERR: receives are flushed too.
+    pub(super) flushing: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub(super) nic: u8,
+    pub(super) qpn: u16,
+    pub(super) pd: u16,
+    pub(super) send_cq: u16,
+    pub(super) recv_cq: u16,
+    pub(super) state: QpState,
+    pub(super) qkey: u32,
+    pub(super) ops: SendOps,
+    pub(super) unsolicited: bool,
+    pub(super) inline: u16,
+    pub(super) rnr_retry: u8,
+    pub(super) send: Ring,
+    pub(super) send_doorbell: Doorbell,
+    /// Send entries taken from the ring, and those completed; both free-running.
+    pub(super) fetched: u16,
+    pub(super) completed: u16,
+    pub(super) recv: Ring,
+    pub(super) recv_doorbell: Doorbell,
+    pub(super) recv_sge: u8,
+    /// Receive descriptors taken from the ring, free-running.
+    pub(super) taken: u16,
+}
+
+#[derive(Debug)]
+pub(super) struct MrEntry {
+    pub(super) generation: u16,
+    pub(super) mr: Option<Mr>,
+    pub(super) busy: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Mr {
+    pub(super) nic: u8,
+    pub(super) pd: u16,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+    pub(super) access: Access,
+    pub(super) leaked: bool,
+    pub(super) memory: Registered,
+}
+
+#[derive(Debug)]
+pub(super) struct AhEntry {
+    pub(super) generation: u8,
+    pub(super) ah: Option<Ah>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ah {
+    pub(super) nic: u8,
+    pub(super) pd: u16,
+    pub(super) gid: Gid,
+}
+
+/// A send entry between its queue and its completion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    pub(super) entry: [Quad; 8],
+    pub(super) qp: u16,
+    /// Times that it found no receive.
+    pub(super) attempts: u8,
+    pub(super) waiting: bool,
+    /// The round in which a waiting one is tried again.
+    pub(super) retry_at: u32,
+    /// Bytes of an RDMA moved so far.
+    pub(super) done: u32,
+}
+
+impl Number {
+    pub(super) const FREE: Self = Self { qp: 0, generation: 0 };
+}
+
+impl MrEntry {
+    pub(super) const FREE: Self = Self { generation: 0, mr: None, busy: false };
+}
+
+impl AhEntry {
+    pub(super) const FREE: Self = Self { generation: 0, ah: None };
+}
+
+impl Packet {
+    pub(super) const FREE: Self = Self { entry: [0; 8], qp: 0, attempts: 0, waiting: false, retry_at: 0, done: 0 };
+}
+
+impl State {
+    pub(super) fn new(mut tables: Slabs, config: Config) -> Self {
+        for (index, place) in tables.order.all_mut().iter_mut().enumerate() {
+            *place = index as u16;
+        }
+        let nic = Nic { gid: Gid([0; 16]), up: false, counters: Counters::default() };
+        let mut state = Self {
+            tables,
+            config,
+            nics: [nic; NICS],
+            nic_count: 0,
+            live_count: 0,
+            head: 0,
+            in_flight: 0,
+            round: 0,
+            rng: config.seed,
+            rkey_secret: 0,
+        };
+        state.rkey_secret = state.random() as u32;
+        state
+    }
+
+    /// The next random bits (splitmix64).
+    #[inline(always)]
+    pub(super) fn random(&mut self) -> u64 {
+        self.rng = self.rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.rng;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    #[inline(always)]
+    pub(super) fn qp(&self, index: u16) -> Option<&Qp> {
+        self.tables.qps.get(usize::from(index))?.as_ref()
+    }
+
+    #[inline(always)]
+    pub(super) fn qp_mut(&mut self, index: u16) -> Option<&mut Qp> {
+        self.tables.qps.get_mut(usize::from(index))?.as_mut()
+    }
+
+    #[inline(always)]
+    pub(super) fn pd(&self, index: u16) -> Option<&Pd> {
+        self.tables.pds.get(usize::from(index))?.as_ref()
+    }
+
+    pub(super) fn pd_mut(&mut self, index: u16) -> Option<&mut Pd> {
+        self.tables.pds.get_mut(usize::from(index))?.as_mut()
+    }
+
+    pub(super) fn cq_mut(&mut self, index: u16) -> Option<&mut Cq> {
+        self.tables.cqs.get_mut(usize::from(index))?.as_mut()
+    }
+
+    /// The device's counters; of the first for a device that is not there.
+    #[inline(always)]
+    pub(super) fn counters(&mut self, nic: u8) -> &mut Counters {
+        &mut self.nics[usize::from(nic) % NICS].counters
+    }
+
+    /// The device at an address, if it is on the wire.
+    #[inline(always)]
+    pub(super) fn nic_at(&self, gid: &Gid) -> Option<u8> {
+        self.nics.iter().take(self.nic_count).position(|nic| nic.gid == *gid).map(|index| index as u8)
+    }
+
+    #[inline(always)]
+    pub(super) fn number_index(&self, nic: u8, qpn: u16) -> usize {
+        usize::from(nic) * self.tables.qps.len() + usize::from(qpn)
+    }
+
+    /// The queue pair of a number.
+    #[inline(always)]
+    pub(super) fn qp_of(&self, nic: u8, qpn: u16) -> Option<u16> {
+        if usize::from(qpn) >= self.tables.qps.len() {
+            return None;
+        }
+        self.tables.numbers.get(self.number_index(nic, qpn))?.qp.checked_sub(1)
+    }
+
+    /// The address handle of a number, if it is this device's and domain's.
+    #[inline(always)]
+    pub(super) fn ah(&self, nic: u8, pd: u16, number: u16) -> Option<&Ah> {
+        let entry = self.tables.ahs.get(usize::from(number) & MAX_AH)?;
+        let ah = entry.ah.as_ref()?;
+        (u16::from(entry.generation) == number >> AH_BITS && ah.nic == nic && ah.pd == pd).then_some(ah)
+    }
+
+    /// Bytes that a local key names, if the domain has them with these rights.
+    #[inline(always)]
+    pub(super) fn local(&self, nic: u8, pd: u16, lkey: u32, addr: u64, len: u32, access: Access) -> Option<Span<'_>> {
+        let mr = self.tables.mrs.get(lkey as usize % MAX_MR)?.mr.as_ref()?;
+        let may = mr.lkey == lkey && mr.nic == nic && mr.pd == pd && mr.access.contains(access);
+        if may { mr.memory.span(addr, len) } else { None }
+    }
+
+    /// Bytes that a remote key names, if the responder's domain gives them to peers.
+    #[inline(always)]
+    pub(super) fn remote(&self, nic: u8, pd: u16, rkey: u32, addr: u64, len: u32, access: Access) -> Option<Span<'_>> {
+        let mr = self.tables.mrs.get((rkey ^ self.rkey_secret) as usize % MAX_MR)?.mr.as_ref()?;
+        let may = mr.rkey == rkey && mr.nic == nic && mr.pd == pd && mr.access.contains(access);
+        if may { mr.memory.span(addr, len) } else { None }
+    }
+
+    /// New keys for the region at `index`: a local one that no earlier region there had of late, a random remote one.
+    pub(super) fn keys(&mut self, index: usize) -> (u32, u32) {
+        let random = self.random() as u32;
+        let rkey = (random << MR_BITS | index as u32) ^ self.rkey_secret;
+        let Some(entry) = self.tables.mrs.get_mut(index) else { return (0, rkey) };
+        entry.generation = entry.generation % ((1 << (24 - MR_BITS)) - 1) + 1;
+        (u32::from(entry.generation) << MR_BITS | index as u32, rkey)
+    }
+
+    /// The number of the address handle at `index`.
+    pub(super) fn ahn(&self, index: usize) -> Ahn {
+        let generation = self.tables.ahs.get(index).map_or(0, |entry| entry.generation);
+        Ahn(u16::from(generation) << AH_BITS | index as u16)
+    }
+
+    /// Retires the number of the address handle at `index`.
+    pub(super) fn next_ahn(&mut self, index: usize) {
+        if let Some(entry) = self.tables.ahs.get_mut(index) {
+            entry.generation = (entry.generation + 1) % (1 << (16 - AH_BITS));
+        }
+    }
+
+    /// Which address handle of a domain resolves a device of the wire: found anew.
+    pub(super) fn resolve(&mut self, pd: u16, gid: Gid) {
+        let Some(nic) = self.nic_at(&gid) else { return };
+        let found =
+            self.tables.ahs.all().iter().position(|entry| entry.ah.is_some_and(|ah| ah.pd == pd && ah.gid == gid));
+        let ahn = found.map_or(Ahn::UNKNOWN, |index| self.ahn(index));
+        if let Some(place) = self.pd_mut(pd).and_then(|pd| pd.resolves.get_mut(usize::from(nic))) {
+            *place = ahn;
+        }
+    }
+
+    /// The packet at a place of the order.
+    #[inline(always)]
+    pub(super) fn place(&self, nth: usize) -> usize {
+        let place = self.head + nth;
+        let all = self.tables.order.len();
+        if place >= all { place - all } else { place }
+    }
+
+    #[inline(always)]
+    pub(super) fn packet_at(&self, place: usize) -> Option<&Packet> {
+        self.tables.packets.get(usize::from(*self.tables.order.get(place)?))
+    }
+
+    #[inline(always)]
+    pub(super) fn packet_at_mut(&mut self, place: usize) -> Option<&mut Packet> {
+        let index = usize::from(*self.tables.order.get(place)?);
+        self.tables.packets.get_mut(index)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight < self.tables.order.len()
+    }
+
+    /// Forgets the packets of a queue pair, flushing each if asked.
+    pub(super) fn purge(&mut self, qp: u16, flush: bool) {
+        let mut kept = 0;
+        for nth in 0..self.in_flight {
+            let place = self.place(nth);
+            let Some(packet) = self.packet_at(place) else { continue };
+            if packet.qp == qp {
+                let head = packet.entry[0];
+                if flush {
+                    self.send_done(qp, head, Status::Flushed);
+                }
+            } else {
+                self.tables.order.swap(self.place(kept), place);
+                kept += 1;
+            }
+        }
+        self.in_flight = kept;
+    }
+
+    /// Puts a queue pair into ERR: everything in flight on it is flushed.
+    pub(super) fn fail(&mut self, index: u16) {
+        let Some(qp) = self.qp_mut(index) else { return };
+        qp.state = QpState::Err;
+        self.purge(index, true);
+        self.flush(index);
+        for live in self.tables.live.all_mut().iter_mut().flatten().filter(|live| live.qp == index) {
+            live.flushing = true;
+        }
+    }
+
+    /// Flushes what was announced to a queue pair in ERR.
+    pub(super) fn flush(&mut self, index: u16) {
+        let Some(qp) = self.qp_mut(index) else { return };
+        let rung = qp.send_doorbell.rung();
+        let (send, recv) = (qp.send, qp.recv);
+        let (from, count) = (qp.fetched, rung.wrapping_sub(qp.fetched));
+        qp.fetched = rung;
+        if u32::from(count) <= send.entries() {
+            for nth in 0..count {
+                self.send_done(index, send.load(u32::from(from.wrapping_add(nth)), 0), Status::Flushed);
+            }
+        }
+        let Some(qp) = self.qp_mut(index) else { return };
+        let rung = qp.recv_doorbell.rung();
+        let (from, count) = (qp.taken, rung.wrapping_sub(qp.taken));
+        qp.taken = rung;
+        if u32::from(count) > recv.entries() {
+            return;
+        }
+        for nth in 0..count {
+            let tail = recv.load(u32::from(from.wrapping_add(nth)), 1);
+            if (tail >> 32) as u32 & crate::entry::descriptor_flags::FIRST != 0 {
+                self.recv_done(index, Arrival::flushed(tail as u16));
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One wire with its devices: the lock, what lies outside it, and who keeps it alive.
+
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(feature = "alloc")]
+use alloc::sync::Arc;
+
+use super::objects::{AhCell, MrCell};
+use super::ring::{Block, Doorbell, Doorbells, Line, SlotCell};
+use super::slab::SharedSlab;
+use super::tables::{NICS, State};
+use crate::{Caps, Leaks, Limits};
+
+/// A wire. Everything that lives keeps it alive.
+pub(super) struct Wire {
+    locked: AtomicBool,
+    state: UnsafeCell<State>,
+    pub(super) shared: Shared,
+    pub(super) leaks: [Leaks; NICS],
+    pub(super) caps: Caps,
+    pub(super) limits: Limits,
+}
+
+/// What users reach without the lock, at addresses that stay.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) doorbells: SharedSlab<Doorbells>,
+    pub(super) mrs: SharedSlab<MrCell>,
+    pub(super) ahs: SharedSlab<AhCell>,
+    pub(super) memory: QueueMemory,
+}
+
+/// Where the memory of queues comes from.
+#[derive(Debug)]
+pub(super) enum QueueMemory {
+    /// Equal shares, one for each table entry.
+    Static(StaticMemory),
+    /// As much as is asked for.
+    #[cfg(feature = "alloc")]
+    Heap,
+}
+
+/// Memory of all queues and how much of it each has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StaticMemory {
+    pub(super) send: &'static [Line],
+    pub(super) recv: &'static [Line],
+    pub(super) completions: &'static [Line],
+    pub(super) send_slots: &'static [SlotCell],
+    pub(super) recv_slots: &'static [SlotCell],
+    /// Lines or slots of one queue pair; of a completion queue twice that.
+    pub(super) depth: usize,
+}
+
+/// The memory of a queue pair.
+#[derive(Debug)]
+pub(super) struct QpMemory {
+    pub(super) send: Block<Line>,
+    pub(super) recv: Block<Line>,
+    pub(super) send_slots: Block<SlotCell>,
+    pub(super) recv_slots: Block<SlotCell>,
+}
+
+impl QueueMemory {
+    /// Memory for the queue pair at `index`; `None` if there is too little.
+    pub(super) fn queue_pair(&self, index: usize, send: u32, recv: u32, descriptors: u32) -> Option<QpMemory> {
+        let (send, recv) = (send as usize, recv as usize);
+        let recv_lines = (descriptors as usize).div_ceil(4);
+        match self {
+            Self::Static(all) => Some(QpMemory {
+                send: Block::of_static(share(all.send, index, all.depth, send)?),
+                recv: Block::of_static(share(all.recv, index, all.depth, recv_lines)?),
+                send_slots: Block::of_static(share(all.send_slots, index, all.depth, send)?),
+                recv_slots: Block::of_static(share(all.recv_slots, index, all.depth, recv)?),
+            }),
+            #[cfg(feature = "alloc")]
+            Self::Heap => Some(QpMemory {
+                send: Block::on_heap(send, Line::new)?,
+                recv: Block::on_heap(recv_lines, Line::new)?,
+                send_slots: Block::on_heap(send, SlotCell::new)?,
+                recv_slots: Block::on_heap(recv, SlotCell::new)?,
+            }),
+        }
+    }
+
+    /// Memory for the completion queue at `index`; `None` if there is too little.
+    pub(super) fn completion_queue(&self, index: usize, lines: usize) -> Option<Block<Line>> {
+        match self {
+            Self::Static(all) => share(all.completions, index, 2 * all.depth, lines).map(Block::of_static),
+            #[cfg(feature = "alloc")]
+            Self::Heap => Block::on_heap(lines, Line::new),
+        }
+    }
+}
+
+/// The first `len` elements of the share at `index`.
+fn share<T>(all: &'static [T], index: usize, each: usize, len: usize) -> Option<&'static [T]> {
+    all.chunks_exact(each).nth(index)?.get(..len)
+}
+
+impl Shared {
+    /// The doorbells of the queue pair at `index`: where its driver rings, and as the device sees them.
+    pub(super) fn doorbells(&self, index: usize) -> Option<(&Doorbells, Doorbell, Doorbell)> {
+        let bells = self.doorbells.get(index)?;
+        // SAFETY: the table is the wire's, which outlives its state, where this goes.
+        let send = unsafe { Doorbell::new(NonNull::from(&bells.send)) };
+        // SAFETY: as above.
+        let recv = unsafe { Doorbell::new(NonNull::from(&bells.recv)) };
+        Some((bells, send, recv))
+    }
+}
+
+// SAFETY: the state is reached by one thread at a time, under the lock, and is `Send`; all else is `Sync`.
+unsafe impl Sync for Wire {}
+// SAFETY: what it holds is `Send`; shared elements are reached through the wire alone.
+unsafe impl Send for Wire {}
+
+impl Wire {
+    pub(super) fn new(state: State, shared: Shared, limits: Limits) -> Self {
+        Self {
+            locked: AtomicBool::new(false),
+            leaks: [const { Leaks::new() }; NICS],
+            caps: state.config.caps,
+            limits,
+            shared,
+            state: UnsafeCell::new(state),
+        }
+    }
+
+    /// The state, if nobody has it.
+    #[inline(always)]
+    pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
+        let taken = self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(Guard(self))
+    }
+
+    /// The state. Spins while a turn or a verb in another thread has it; both are bounded.
+    pub(super) fn lock(&self) -> Guard<'_> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            while self.locked.load(Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("caps", &self.caps).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// The locked state of a wire.
+pub(super) struct Guard<'a>(&'a Wire);
+
+impl Deref for Guard<'_> {
+    type Target = State;
+
+    #[inline(always)]
+    fn deref(&self) -> &State {
+        // SAFETY: the guard's holder alone has the state.
+        unsafe { &*self.0.state.get() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: the guard's holder alone has the state.
+        unsafe { &mut *self.0.state.get() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.locked.store(false, Ordering::Release);
+    }
+}
+
+/// What keeps a wire alive.
+#[derive(Clone, Debug)]
+pub(super) enum Owner {
+    Static(&'static Wire),
+    #[cfg(feature = "alloc")]
+    Shared(Arc<Wire>),
+}
+
+impl Deref for Owner {
+    type Target = Wire;
+
+    #[inline(always)]
+    fn deref(&self) -> &Wire {
+        match self {
+            Self::Static(wire) => wire,
+            #[cfg(feature = "alloc")]
+            Self::Shared(wire) => wire,
+        }
+    }
+}
