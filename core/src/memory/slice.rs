@@ -89,6 +89,12 @@ impl Slice {
         self.addr
     }
 
+    /// Its region's local key.
+    #[cfg(test)]
+    pub(crate) fn raw_key(&self) -> u32 {
+        self.lkey.0
+    }
+
     /// The form in flight; the length was checked to fit.
     #[inline(always)]
     pub(crate) fn into_raw(self) -> RawBuffer {

@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `source` | what can be sent, and what can be received into |
 //! | `operation` | SEND, RDMA write, RDMA read |
+//! | `assemble` | from an operation to the device's entry |
 //! | `post` | one operation or receive, with its doorbell |
 //! | `batch` | several, with one doorbell |
 //! | `event` | what a completion says |
 //! | `poll` | from completion entries to events |
 
+mod assemble;
 mod batch;
 mod event;
 mod operation;
@@ -19,7 +21,8 @@ mod poll;
 mod post;
 mod source;
 
+pub use assemble::Operation;
 pub use batch::Batch;
 pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
-pub use operation::{Imm, Immediate, NoImm, Operation, Read, Send, SendInline, SendWith, To, Write, WriteWith};
+pub use operation::{Imm, Immediate, NoImm, Read, Send, SendInline, SendWith, To, Write, WriteWith};
 pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

@@ -1,40 +1,18 @@
-//! The operations: values that say what goes to whom, checked and consumed by a post.
+//! The operations: values that say what goes to whom.
 
 #![forbid(unsafe_code)]
 
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::source::Raw;
 use super::{OneBuffer, SendSource, WritableBuffer};
 use crate::caps::sealed::Sealed;
-use crate::entry::{Quad, control, control1, head, length_and_key};
+use crate::entry::{Quad, control1};
 use crate::error::Limit;
 use crate::memory::{AllowsRead, AllowsWrite};
 use crate::peer::{OneWay, Peer, PeerCore, RemoteWindow, ResolvedUs, SendTo};
-use crate::qp::{FeatureSet, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, Identity, QpKind, SameFeatures};
+use crate::qp::{FeatureSet, HasSend, HasSendImm, HasWrite, HasWriteImm};
 use crate::{Error, Incarnation, RKey};
-
-/// Something that a queue pair of kind `K` can post.
-///
-/// Implemented by the operations of this module, each where `K` has it (R06) and the features are the same (R05).
-pub trait Operation<K>: Sealed + Sized {
-    #[doc(hidden)]
-    #[allow(private_interfaces)]
-    fn check(&self, qp: &Identity) -> Result<(), Error>;
-    #[doc(hidden)]
-    #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts;
-}
-
-/// An entry without request id, phase and fixed bits, and the buffers it names.
-#[doc(hidden)]
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) entry: [Quad; 8],
-    pub(crate) tag: u8,
-    pub(crate) buffers: [crate::memory::RawBuffer; 2],
-}
 
 /// No immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,51 +25,51 @@ pub struct Imm(pub u32);
 /// A SEND. With [`Send::imm`], a SEND with immediate.
 #[must_use = "an operation does nothing until it is posted"]
 pub struct Send<'p, S, F, I = NoImm> {
-    to: &'p PeerCore,
-    source: S,
-    imm: I,
+    pub(super) to: &'p PeerCore,
+    pub(super) source: S,
+    pub(super) imm: I,
     features: PhantomData<F>,
 }
 
 /// A SEND of a few bytes that travel in the entry itself, host memory only. With [`SendInline::imm`], with immediate.
 #[must_use = "an operation does nothing until it is posted"]
 pub struct SendInline<'p, F, I = NoImm> {
-    to: &'p PeerCore,
-    data: [u8; MAX_INLINE],
-    len: u16,
-    imm: I,
+    pub(super) to: &'p PeerCore,
+    pub(super) data: [u8; MAX_INLINE],
+    pub(super) len: u16,
+    pub(super) imm: I,
     features: PhantomData<F>,
 }
 
 /// An RDMA write. With [`Write::imm`], a write with immediate, which tells the responder's application.
 #[must_use = "an operation does nothing until it is posted"]
 pub struct Write<'p, S, F, I = NoImm> {
-    to: &'p PeerCore,
-    source: S,
-    remote: Remote,
-    imm: I,
+    pub(super) to: &'p PeerCore,
+    pub(super) source: S,
+    pub(super) remote: Remote,
+    pub(super) imm: I,
     features: PhantomData<F>,
 }
 
 /// An RDMA read.
 #[must_use = "an operation does nothing until it is posted"]
 pub struct Read<'p, T, F> {
-    to: &'p PeerCore,
-    target: T,
-    remote: Remote,
+    pub(super) to: &'p PeerCore,
+    pub(super) target: T,
+    pub(super) remote: Remote,
     features: PhantomData<F>,
 }
 
 #[derive(Clone, Copy)]
-struct Remote {
-    addr: u64,
-    len: u64,
-    rkey: RKey,
-    incarnation: Option<Incarnation>,
+pub(super) struct Remote {
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) rkey: RKey,
+    pub(super) incarnation: Option<Incarnation>,
 }
 
 /// Inline bytes of a 64-byte entry.
-const MAX_INLINE: usize = 32;
+pub(super) const MAX_INLINE: usize = 32;
 
 impl<R, F: FeatureSet> Peer<R, F> {
     /// A SEND of one or two registered buffers.
@@ -265,178 +243,9 @@ impl Immediate for Imm {
     }
 }
 
-/// The first 32 bytes of an entry.
-#[inline(always)]
-fn meta<I: Immediate>(to: &PeerCore, ctrl1: u8, imm: I, length: u16) -> [Quad; 4] {
-    let control = control(ctrl1 | I::CONTROL, 0);
-    [head(0, control, to.qpn, length), imm.quad() | Quad::from(to.ahn) << 32, to.qkey.into(), 0]
-}
-
-#[inline(always)]
-fn check_owner(to: &PeerCore, qp: &Identity) -> Result<(), Error> {
-    if to.owner == qp.id { Ok(()) } else { Err(Error::ForeignPeer) }
-}
-
-#[inline(always)]
-fn check_source<S: SendSource>(source: &S, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
-    check_owner(to, qp)?;
-    if let Some(of) = source.foreign_to(qp.pd) {
-        return Err(Error::ForeignDomain { of, domain: qp.pd });
-    }
-    let (total, limit) = (source.total(), to.max_msg);
-    if total > limit as usize {
-        return Err(Error::AboveLimit { what: Limit::MessageBytes, asked: total as u64, limit: limit.into() });
-    }
-    Ok(())
-}
-
-#[inline(always)]
-fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
-    check_owner(to, qp)?;
-    if local.domain() != qp.pd {
-        return Err(Error::ForeignDomain { of: local.domain(), domain: qp.pd });
-    }
-    let len = local.bytes() as u64;
-    if len > qp.max_rdma.into() {
-        return Err(Error::AboveLimit { what: Limit::RdmaBytes, asked: len, limit: qp.max_rdma.into() });
-    }
-    if len > remote.len {
-        return Err(Error::OutOfBounds { offset: 0, len, within: remote.len });
-    }
-    if remote.incarnation != to.incarnation {
-        return Err(Error::WindowOfAnotherPeer);
-    }
-    Ok(())
-}
-
-#[inline(always)]
-fn send_parts<I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts {
-    let [meta0, meta1, meta2, meta3] = meta(to, control1::OP_SEND, imm, raw.count);
-    let [first, second] = raw.buffers;
-    let entry = [
-        meta0,
-        meta1,
-        meta2,
-        meta3,
-        length_and_key(first.len, first.lkey),
-        first.addr,
-        length_and_key(second.len, second.lkey),
-        second.addr,
-    ];
-    Parts { entry, tag: raw.tag, buffers: raw.buffers }
-}
-
-#[inline(always)]
-fn rdma_parts<I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts {
-    let [meta0, meta1, meta2, meta3] = meta(to, op, imm, 1);
-    let [local, _] = raw.buffers;
-    let entry = [
-        meta0,
-        meta1,
-        meta2,
-        meta3,
-        length_and_key(local.len, remote.rkey.0),
-        remote.addr,
-        length_and_key(local.len, local.lkey),
-        local.addr,
-    ];
-    Parts { entry, tag: raw.tag, buffers: raw.buffers }
-}
-
-#[inline(always)]
-fn inline_parts<I: Immediate>(to: &PeerCore, imm: I, data: &[u8; MAX_INLINE], len: u16) -> Parts {
-    // No bytes are no buffers rather than inline of length 0: the same on the wire, one form for the device.
-    let ctrl1 = if len == 0 { control1::OP_SEND } else { control1::OP_SEND | control1::INLINE };
-    let [meta0, meta1, meta2, meta3] = meta(to, ctrl1, imm, len);
-    let [d0, d1, d2, d3] = crate::entry::quads::<4>(data);
-    let Raw { tag, buffers, .. } = Raw::NONE;
-    Parts { entry: [meta0, meta1, meta2, meta3, d0, d1, d2, d3], tag, buffers }
-}
-
-fn check_inline(to: &PeerCore, len: u16, qp: &Identity) -> Result<(), Error> {
-    check_owner(to, qp)?;
-    if len > qp.max_inline {
-        let (asked, limit) = (len.into(), qp.max_inline.into());
-        return Err(Error::AboveLimit { what: Limit::InlineBytes, asked, limit });
-    }
-    Ok(())
-}
-
 impl Remote {
     fn of<A>(window: RemoteWindow<A>) -> Self {
         Self { addr: window.addr, len: window.len, rkey: window.rkey, incarnation: window.incarnation }
-    }
-}
-
-impl<S: SendSource, F, I: SendWith<K>, K> Operation<K> for Send<'_, S, F, I>
-where
-    K: QpKind,
-    F: SameFeatures<K::Features>,
-{
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn check(&self, qp: &Identity) -> Result<(), Error> {
-        check_source(&self.source, self.to, qp)
-    }
-
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
-        send_parts(self.to, self.imm, self.source.into_buffers())
-    }
-}
-
-impl<F, I: SendWith<K>, K> Operation<K> for SendInline<'_, F, I>
-where
-    K: QpKind,
-    F: SameFeatures<K::Features>,
-{
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn check(&self, qp: &Identity) -> Result<(), Error> {
-        check_inline(self.to, self.len, qp)
-    }
-
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
-        inline_parts(self.to, self.imm, &self.data, self.len)
-    }
-}
-
-impl<S: OneBuffer, F, I: WriteWith<K>, K> Operation<K> for Write<'_, S, F, I>
-where
-    K: QpKind,
-    F: SameFeatures<K::Features>,
-{
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn check(&self, qp: &Identity) -> Result<(), Error> {
-        check_rdma(&self.source, &self.remote, self.to, qp)
-    }
-
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
-        rdma_parts(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
-    }
-}
-
-impl<T: WritableBuffer, F, K> Operation<K> for Read<'_, T, F>
-where
-    K: QpKind + HasRead,
-    F: SameFeatures<K::Features>,
-{
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn check(&self, qp: &Identity) -> Result<(), Error> {
-        check_rdma(&self.target, &self.remote, self.to, qp)
-    }
-
-    #[inline(always)]
-    #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
-        rdma_parts(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
     }
 }
 

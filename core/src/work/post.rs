@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::operation::Parts;
+use super::assemble::Parts;
 use super::source::Raw;
 use super::{Batch, Operation, RecvTarget};
 use crate::error::Limit;
