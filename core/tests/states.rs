@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{LIMITS, assert_idle, config, connect, context, page, required, slice, slice_of, wait, wait_failed, zeros};
+use common::{
+    LIMITS, assert_idle, config, connect, context, page, required, slice, slice_of, wait, wait_failed, zeros,
+};
 use efa_core::memory::RemoteWrite;
 use efa_core::qp::{
     AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpState, QueuePair, Reset, RnrRetry, RtsAttr, SendOnly, Srd,
     Unsolicited, ops,
 };
-use efa_core::soft::{Config, Profile, SoftDevice};
+use efa_core::soft::{Profile, SoftDevice};
 use efa_core::status::CompletionStatus;
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, Limit, Limits, ProtectionDomain, Qkey, SetRnrRetry, Token, Verb};
@@ -247,7 +249,8 @@ fn a_depth_above_the_limit_is_refused_with_both_numbers() {
     // R10: less inline room than the default asks for is granted as it is.
     assert_eq!(pd.create_qp(required::<_, Srd>(&ctx), Depth::new(64, 32)).unwrap().granted().inline, 16);
     // R17: the budget of unsolicited arrivals has its room in the completion queue.
-    pd.create_qp(required::<_, Srd<{ ops::ALL }, Unsolicited>>(&ctx), Depth::new(1, 32).unsolicited(32)).unwrap();
+    let _ =
+        pd.create_qp(required::<_, Srd<{ ops::ALL }, Unsolicited>>(&ctx), Depth::new(1, 32).unsolicited(32)).unwrap();
 }
 
 #[test]
@@ -257,7 +260,7 @@ fn h15_queue_pairs_run_out_with_a_number_and_come_back_when_dropped() {
     let error = pd.create_qp(required::<_, Srd>(&ctx), DEPTH).unwrap_err();
     assert!(matches!(error, Error::Exhausted { limit: 8 | 16, .. }), "{error:?}");
     drop(all);
-    reset(&ctx, &pd).prepare().unwrap();
+    let _ = reset(&ctx, &pd).prepare().unwrap();
 }
 
 #[test]
@@ -281,7 +284,7 @@ fn r07_the_rnr_retry_takes_a_token_and_0_to_6_or_forever() {
     let refused = rtr.rts(RtsAttr::new().rnr_retry(foreign, RnrRetry::FOREVER)).unwrap_err();
     assert!(matches!(refused.error(), Error::ForeignToken { .. }), "{refused}");
     let own = required::<_, SetRnrRetry>(&ctx);
-    refused.into_inner().rts(RtsAttr::new().rnr_retry(own, RnrRetry::times(0).unwrap())).unwrap();
+    let _ = refused.into_inner().rts(RtsAttr::new().rnr_retry(own, RnrRetry::times(0).unwrap())).unwrap();
 }
 
 #[test]
@@ -332,17 +335,17 @@ fn h07_a_profile_without_a_capability_is_a_typed_error_that_lists_what_the_devic
     let text = none.require::<Srd>().unwrap_err().to_string();
     assert!(text.contains("no RDMA_READ and RDMA_WRITE") && text.contains("RNR_RETRY and CQ_WITH_SGID"), "{text}");
     let send_only = required::<_, SendOnly>(&none);
-    none.alloc_pd().unwrap().endpoint(send_only, DEPTH).unwrap();
+    let _ = none.alloc_pd().unwrap().endpoint(send_only, DEPTH).unwrap();
 
     let read = ctx(Profile::READ);
     assert!(read.require::<RemoteWrite>().is_err() && read.require::<Srd<{ ops::RDMA_WRITE }>>().is_err());
-    required::<_, Srd<{ ops::SEND | ops::RDMA_READ }>>(&read);
+    let _ = required::<_, Srd<{ ops::SEND | ops::RDMA_READ }>>(&read);
 
     let rdma = ctx(Profile::RDMA);
     let error = rdma.require::<Srd<{ ops::ALL }, Unsolicited>>().unwrap_err();
     assert!(matches!(error, Error::Unsupported { needs, .. } if needs.contains(Caps::UNSOLICITED_WRITE_RECV)));
     assert!(error.to_string().contains("no UNSOLICITED_WRITE_RECV"), "{error}");
-    required::<_, Srd<{ ops::ALL }, Unsolicited>>(&ctx(Profile::UNSOLICITED));
+    let _ = required::<_, Srd<{ ops::ALL }, Unsolicited>>(&ctx(Profile::UNSOLICITED));
 }
 
 #[test]
@@ -385,5 +388,4 @@ fn a_queue_pair_in_init_dropped_gives_its_receives_back() {
     // The slice went back to the region as a handle, not to us: only dropping it all frees the memory.
     drop((kept, region));
     assert_eq!(ctx.leaks().regions(), 0);
-    let _ = Config::LIMITS;
 }

@@ -10,8 +10,7 @@ use efa_core::work::{Event, Failure};
 use efa_core::{Context, Granted, Limits, ProtectionDomain, Provider, Requirement};
 
 /// Tables so small that Miri fills them in no time.
-pub(crate) const LIMITS: Limits =
-    Limits { max_qp: 8, max_cq: 16, max_mr: 32, max_pd: 8, max_ah: 15, ..Config::LIMITS };
+pub(crate) const LIMITS: Limits = Limits { max_qp: 8, max_cq: 16, max_mr: 32, max_pd: 8, max_ah: 15, ..Config::LIMITS };
 
 /// A small device that delivers in order.
 pub(crate) fn config(profile: Profile) -> Config {
@@ -50,10 +49,7 @@ pub(crate) fn zeros<P: Provider>(pd: &ProtectionDomain<P>, len: usize) -> Slice 
 }
 
 /// A page of exposed zeros.
-pub(crate) fn page<P: Provider, A: RemoteAccess>(
-    ctx: &Context<P>,
-    pd: &ProtectionDomain<P>,
-) -> Exposed<Pages, A> {
+pub(crate) fn page<P: Provider, A: RemoteAccess>(ctx: &Context<P>, pd: &ProtectionDomain<P>) -> Exposed<Pages, A> {
     let token: Granted<A> = required(ctx);
     pd.expose(Pages::new(1, PageSize::Base).unwrap(), token).unwrap()
 }
