@@ -69,6 +69,11 @@ pub struct Limits {
 /// What can be required of a device: a capability, a queue pair kind, an access type.
 ///
 /// Implemented by this crate's marker types only.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is nothing that can be required of a device (R07)",
+    label = "not a requirement",
+    note = "a kind of queue pair: `Srd`, `SendOnly`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`, `ReportSgid`"
+)]
 pub trait Requirement: sealed::Sealed {
     /// The capabilities it needs.
     const NEEDS: Caps;

@@ -201,6 +201,11 @@ impl ExposedPart {
 }
 
 /// What peers may do with exposed memory.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no access that peers can be given (R07, R15)",
+    label = "not a remote access",
+    note = "`ctx.require::<RemoteWrite>()?`, or the same of `RemoteRead` or `RemoteReadWrite`"
+)]
 pub trait RemoteAccess: Requirement {
     /// The rights at registration.
     const ACCESS: Access;

@@ -129,7 +129,11 @@ impl Frozen {
 
 impl Clone for Frozen {
     fn clone(&self) -> Self {
-        self.range().handles.fetch_add(1, Ordering::Relaxed);
+        let before = self.range().handles.fetch_add(1, Ordering::Relaxed);
+        // As for the region's own count: one that wrapped would thaw what others still read.
+        if before > usize::MAX / 2 {
+            self.range().handles.store(usize::MAX / 4 * 3, Ordering::Relaxed);
+        }
         Self { addr: self.addr, len: self.len, mr: self.mr.clone(), lkey: self.lkey, pd: self.pd, range: self.range }
     }
 }

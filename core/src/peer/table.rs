@@ -25,6 +25,9 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
 
     /// Adds a peer; gives its predecessor at the same address, which is stale now.
     ///
+    /// A table is for the peers of one device: those of two may have the same handle number, and then the second
+    /// displaces the first.
+    ///
     /// # Errors
     /// [`Error::Exhausted`] if the table is full, with the peer.
     #[allow(clippy::type_complexity)] // what came in, or what went out
@@ -33,6 +36,10 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
         let (ahn, gid, qpn) = (peer.ahn(), peer.gid(), peer.qpn());
         match self.peers.insert((ahn, qpn), peer) {
             Ok(displaced) => {
+                if let Some(other) = &displaced {
+                    // Of another device, whose handles have numbers of their own.
+                    self.by_gid.swap_remove(&(other.gid(), other.qpn()));
+                }
                 // As many as in the other map, so there is room.
                 let _ = self.by_gid.insert((gid, qpn), ahn);
                 Ok(old.or(displaced))

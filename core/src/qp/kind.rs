@@ -36,6 +36,11 @@ pub struct Srd<const OPS: u8 = { ops::ALL }, F = Solicited>(core::marker::Phanto
 pub type SendOnly = Srd<{ ops::SEND | ops::SEND_WITH_IMM }>;
 
 /// A kind of queue pair.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kind of queue pair (R06, R29)",
+    label = "not a kind of queue pair",
+    note = "EFA has SRD: `ctx.require::<Srd>()?` for all five operations, `Srd<{{ ops::SEND | ops::RDMA_READ }}>` for some"
+)]
 pub trait QpKind: Requirement + 'static {
     /// The operations it may post (R06).
     const OPS: SendOps;

@@ -82,17 +82,20 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// What the device answered, with the queue pair.
-    pub fn init(mut self, attr: InitAttr) -> Result<QueuePair<P, Init, K>, Refused<Self>>
+    pub fn init(self, attr: InitAttr) -> Result<QueuePair<P, Init, K>, Refused<Self>>
     where
         S: MovesTo<Init>,
     {
-        self.inner.identity.qkey = attr.qkey;
-        self.move_to(&QpAttr {
+        // From RESET the table requires these attributes, from INIT it takes them.
+        let given = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
+        let mut init = self.move_to(&QpAttr {
             qkey: attr.qkey,
             port: attr.port,
             pkey_index: attr.pkey_index,
-            ..QpAttr::to(Init::STATE, <S as MovesTo<Init>>::MASK)
-        })
+            ..QpAttr::to(Init::STATE, <S as MovesTo<Init>>::MASK | given)
+        })?;
+        init.inner.identity.qkey = attr.qkey;
+        Ok(init)
     }
 
     /// To RTR: peers can reach it, so its address may be published from here on (R03).
@@ -125,21 +128,17 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.move_to(&qp_attr)
     }
 
-    /// From RESET all the way to RTS, with a random queue key and the defaults of [`InitAttr`] and [`RtsAttr`].
+    /// From RESET or INIT all the way to RTS, with a random queue key and the defaults of [`InitAttr`] and [`RtsAttr`].
     ///
     /// # Errors
     /// What the device answered, with the queue pair in the state that it reached.
     pub fn prepare(self) -> Result<QueuePair<P, Rts, K>, Refused<AnyQueuePair<P, K>>>
     where
         S: MovesTo<Init>,
+        Self: Into<AnyQueuePair<P, K>>,
     {
         let qkey = Qkey::from_random(self.inner.provider.entropy());
-        let init = match self.init(InitAttr::new(qkey)) {
-            Ok(init) => init,
-            Result::Err(refused) => {
-                return Result::Err(refused.map(|qp| QueuePair::<P, Reset, K>::of(qp.inner).into()));
-            }
-        };
+        let init = self.init(InitAttr::new(qkey)).map_err(|refused| refused.map(Into::into))?;
         let rtr = init.rtr().map_err(|refused| refused.map(Into::into))?;
         rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))
     }

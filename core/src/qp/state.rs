@@ -53,7 +53,8 @@ states!(
     message = "no transition from `{Self}` to `{T}`: the device's state table has none (R01)",
     label = "not from this state",
     note = "the way up is RESET, `init(..)` INIT, `rtr()` RTR, `rts(..)` RTS; `prepare()` goes all of it from RESET",
-    note = "the way down is `error()`, from every state but RESET, and `reset()`, once nothing is in flight"
+    note = "the way down is `error()`, from every state but RESET, and `reset()`, once nothing is in flight",
+    note = "`drain()` goes from RTS to SQD; `rts(..)` goes back from SQD and SQE"
 )]
 pub trait MovesTo<T: State>: State {
     /// The attribute mask of the transition, from the table.
@@ -89,7 +90,7 @@ moves! {
 #[diagnostic::on_unimplemented(
     message = "receives can be posted from INIT on, not in `{Self}` (R02)",
     label = "this queue pair is in `{Self}`",
-    note = "bring it up first: `init(..)`, or `prepare()` for all the way to RTS"
+    note = "bring it up first: `init(..)`, or `prepare()` for all the way to RTS; from ERR, `reset()` comes before"
 )]
 pub trait CanReceive: State {}
 
@@ -97,16 +98,16 @@ pub trait CanReceive: State {}
 #[diagnostic::on_unimplemented(
     message = "SEND and RDMA can be posted in RTS only, not in `{Self}` (R02)",
     label = "this queue pair is in `{Self}`",
-    note = "bring it up first: `init(..)`, `rtr()` and `rts(..)`, or `prepare()` for all three"
+    note = "bring it up first: `init(..)`, `rtr()` and `rts(..)`, or `prepare()` for all three; from SQD and SQE, `rts(..)`"
 )]
 pub trait CanSend: State {}
 
 /// States in which a queue pair's address means something to others.
 #[diagnostic::on_unimplemented(
-    message = "an address may be published from RTR on, not in `{Self}` (R03)",
+    message = "peers are resolved, and an address published, in RTR and RTS only, not in `{Self}` (R03)",
     label = "this queue pair is in `{Self}`",
-    note = "before that its number and key are not in force at the device, and who learns them sends into nothing",
-    note = "bring it up first: `init(..)` and `rtr()`, or `prepare()` for all the way to RTS"
+    note = "in others its number and key need not be in force at the device: who learns them may send into nothing",
+    note = "bring it up first: `init(..)` and `rtr()`, or `prepare()` for all the way to RTS; from SQD and SQE, `rts(..)`"
 )]
 pub trait Reachable: State {}
 

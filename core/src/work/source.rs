@@ -8,7 +8,7 @@ use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice};
 
 /// One registered buffer: the local side of an RDMA write, or a part of a SEND.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no registered memory: the device cannot reach it (R15)",
+    message = "`{Self}` is not one registered buffer, which is what the device can reach (R09, R15)",
     label = "not one registered buffer",
     note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it, a `Frozen` or an `ExposedPart`",
     note = "RDMA takes exactly one local buffer (R09)"
@@ -25,7 +25,7 @@ pub trait OneBuffer: Sealed {
 
 /// One registered buffer that the device may write: the target of an RDMA read, or a part of a receive.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no registered memory that the device may write (R15)",
+    message = "`{Self}` is not one registered buffer that the device may write (R09, R15)",
     label = "not one writable registered buffer",
     note = "pass a `Slice` or an `ExposedPart`; a `Frozen` is shared, so nothing may write it",
     note = "RDMA takes exactly one local buffer (R09)"
@@ -53,7 +53,8 @@ pub trait SendSource: Sealed {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be received into: a receive takes one or two registered, writable buffers (R12, R15)",
     label = "not one or two writable registered buffers",
-    note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it; two as `[first, second]`"
+    note = "register the memory once, `pd.register(memory)?`, and pass a `Slice` of it; two as `[first, second]`",
+    note = "a `Frozen` is shared, so nothing may write it"
 )]
 pub trait RecvTarget: SendSource {
     #[doc(hidden)]

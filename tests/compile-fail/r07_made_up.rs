@@ -1,0 +1,37 @@
+//! R07, R15: what tokens, peers, windows and slices are made of is out of reach.
+
+use efa_core::memory::{Frozen, Slice};
+use efa_core::peer::{OneWay, Peer};
+use efa_core::qp::{Endpoint, Rts};
+use efa_core::work::Event;
+use efa_core::{Granted, Provider, Token};
+
+fn a_state() -> Rts {
+    Rts(())
+}
+
+fn a_peer_taken_apart(peer: Peer<OneWay>) {
+    let _ = peer.core;
+}
+
+fn the_address_of_a_frozen(frozen: Frozen) -> u64 {
+    frozen.addr
+}
+
+fn the_key_of_a_slice(slice: Slice) {
+    let _ = slice.lkey;
+}
+
+fn the_rings_of_a_queue_pair<P: Provider>(qp: Endpoint<P>) {
+    let _ = qp.inner;
+}
+
+fn a_token_redirected(mut granted: Granted<Rts>) {
+    granted.device = efa_core::DeviceId(1);
+}
+
+fn an_event_of_nothing(token: Token) -> Event {
+    Event::Reclaimed { token, buffers: efa_core::memory::Buffers([None, None]) }
+}
+
+fn main() {}

@@ -1,0 +1,25 @@
+//! R07, R15: tokens, peers, windows and slices cannot be put together from parts, nor changed in one.
+
+use efa_core::memory::{RemoteWrite, Slice};
+use efa_core::peer::RemoteWindow;
+use efa_core::qp::Srd;
+use efa_core::ring::Slot;
+use efa_core::Granted;
+
+fn a_token() -> Granted<Srd> {
+    Granted { device: efa_core::DeviceId(1), of: std::marker::PhantomData }
+}
+
+fn a_longer_window(window: RemoteWindow<RemoteWrite>) -> RemoteWindow<RemoteWrite> {
+    RemoteWindow { len: u64::MAX, ..window }
+}
+
+fn a_longer_slice(slice: Slice) -> Slice {
+    Slice { len: usize::MAX, ..slice }
+}
+
+fn an_occupied_slot() -> Slot {
+    Slot { occupied: true, ..Slot::VACANT }
+}
+
+fn main() {}
