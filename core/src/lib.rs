@@ -14,6 +14,7 @@
 //! | [`peer`] | who can be reached, and who can reach us |
 //! | [`memory`] | registered memory: local slices, or exposed to peers |
 //! | [`work`] | operations, batches, and the events that they come back as |
+//! | [`connect`] | two sides in one program, for tests and first programs |
 //! | [`flow`] | counting arrivals, restoring an order, receive credits |
 //! | [`wire`] | the bytes that travel between hosts |
 //! | [`entry`], [`ring`] | the device's queue entries, and the data path over them |
@@ -78,6 +79,7 @@
 extern crate alloc;
 
 mod caps;
+pub mod connect;
 mod context;
 pub mod entry;
 mod error;

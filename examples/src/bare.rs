@@ -10,7 +10,7 @@ use efa_core::soft::{Profile, Storage};
 use efa_core::work::{Event, Failure};
 use efa_core::{Context, Error, Token};
 
-use crate::connect::connect;
+use efa_core::connect::connect;
 use crate::pattern::{Mismatch, Pattern};
 
 static WIRE: Storage<2, 8, 6> = Storage::new();

@@ -2,10 +2,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`connect`] | two endpoints that know each other, on any two devices |
 //! | [`pingpong`], [`transfer`], [`bare`] | what the programs of these names do |
 //! | [`pattern`], [`chunks`] | content to verify, and a whole cut into numbered pieces |
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
+//! | [`describe`] | which device runs |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
@@ -14,7 +14,7 @@
 pub mod bare;
 #[cfg(feature = "std")]
 pub mod chunks;
-pub mod connect;
+pub mod describe;
 #[cfg(feature = "std")]
 pub mod fault;
 pub mod human;

@@ -26,7 +26,7 @@ use efa_core::{Limits, Provider};
 
 pub use case::Operation;
 
-use crate::connect::connect;
+use efa_core::connect::connect;
 use crate::fault::Fault;
 use crate::human::{Bytes, Rate, Time};
 use crate::stats::Summary;

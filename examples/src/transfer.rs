@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use efa_core::qp::Depth;
 use efa_core::{Context, Provider};
 
-use crate::connect::connect;
+use efa_core::connect::connect;
 use crate::fault::Fault;
 use receiver::Receiver;
 use sender::Sender;

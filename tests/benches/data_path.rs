@@ -20,7 +20,7 @@ use efa_core::ring::Slot;
 use efa_core::soft::{Profile, Side, SoftDevice, pair_of};
 use efa_core::work::{Batch, Event};
 use efa_core::{Context, Error, ProtectionDomain, Refused, Token};
-use efa_examples::connect::Description;
+use efa_examples::describe::Description;
 use efa_examples::human::{Bytes, Rate, Time};
 use efa_examples::stats::Summary;
 use efa_examples::table::Table;

@@ -56,6 +56,12 @@ impl Buffers {
         }
     }
 
+    /// The slice of an operation that had one buffer; of two, the first, and the second is dropped.
+    #[inline]
+    pub fn into_slice(mut self) -> Option<Slice> {
+        self.take_slice()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.raw.iter().filter(|raw| raw.mr.is_some()).count()

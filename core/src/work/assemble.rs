@@ -17,6 +17,11 @@ use crate::qp::{HasRead, Identity, QpKind, SameFeatures};
 ///
 /// Implemented by the operations of this module, each where `K` has it (R06) and the features are the same (R05).
 pub trait Operation<K>: Sealed + Sized {
+    /// What it took, and what a refusal gives back: its buffers.
+    type Source;
+
+    #[doc(hidden)]
+    fn into_source(self) -> Self::Source;
     #[doc(hidden)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error>;
@@ -39,6 +44,13 @@ where
     K: QpKind,
     F: SameFeatures<K::Features>,
 {
+    type Source = S;
+
+    #[inline(always)]
+    fn into_source(self) -> S {
+        self.source
+    }
+
     #[inline(always)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error> {
@@ -57,6 +69,11 @@ where
     K: QpKind,
     F: SameFeatures<K::Features>,
 {
+    type Source = ();
+
+    #[inline(always)]
+    fn into_source(self) {}
+
     #[inline(always)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error> {
@@ -75,6 +92,13 @@ where
     K: QpKind,
     F: SameFeatures<K::Features>,
 {
+    type Source = S;
+
+    #[inline(always)]
+    fn into_source(self) -> S {
+        self.source
+    }
+
     #[inline(always)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error> {
@@ -93,6 +117,13 @@ where
     K: QpKind + HasRead,
     F: SameFeatures<K::Features>,
 {
+    type Source = T;
+
+    #[inline(always)]
+    fn into_source(self) -> T {
+        self.target
+    }
+
     #[inline(always)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error> {

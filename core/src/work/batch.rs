@@ -31,12 +31,12 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
     ///
     /// # Errors
     /// [`Error::BatchFull`] if one doorbell cannot announce more (R18), or as for
-    /// [`QueuePair::post`](crate::qp::QueuePair::post); with the operation, the batch as it was.
+    /// [`QueuePair::post`](crate::qp::QueuePair::post); with the operation's buffers, the batch as it was.
     #[inline]
-    pub fn push<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>> {
+    pub fn push<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
         if self.inner.send.batch_is_full() {
             let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
-            return Err(Refused::new(operation, error));
+            return Err(Refused::new(operation.into_source(), error));
         }
         self.inner.stage::<K, O>(operation, token)
     }

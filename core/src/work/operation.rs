@@ -183,27 +183,6 @@ impl<'p, S, F> Write<'p, S, F> {
     }
 }
 
-impl<S, F, I> Send<'_, S, F, I> {
-    /// The buffers again, of an operation that was refused.
-    pub fn into_source(self) -> S {
-        self.source
-    }
-}
-
-impl<S, F, I> Write<'_, S, F, I> {
-    /// The buffer again, of an operation that was refused.
-    pub fn into_source(self) -> S {
-        self.source
-    }
-}
-
-impl<T, F> Read<'_, T, F> {
-    /// The buffer again, of an operation that was refused.
-    pub fn into_target(self) -> T {
-        self.target
-    }
-}
-
 /// Either no immediate or one, as the entry wants it.
 pub trait Immediate: Sealed + Copy {
     #[doc(hidden)]

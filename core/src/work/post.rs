@@ -20,9 +20,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// [`Error::QueueFull`] if as many operations are in flight as were granted: poll, then post it again.
     /// [`Error::ForeignDomain`], [`Error::ForeignPeer`], [`Error::AboveLimit`], [`Error::OutOfBounds`],
     /// [`Error::WindowOfAnotherPeer`] for what the device would refuse later; [`Error::QueueFailed`] after the
-    /// device failed the queue pair. With the operation.
+    /// device failed the queue pair. With the operation's buffers.
     #[inline]
-    pub fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>>
+    pub fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>>
     where
         S: CanSend,
     {
@@ -55,6 +55,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 
     /// Posts a receive: a slice, a part of exposed memory, or an array of two of them.
+    ///
+    /// It stays posted until something arrives or the queue pair ends: EFA has no way to take it back.
     ///
     /// # Errors
     /// [`Error::RecvQueueFull`], [`Error::ForeignDomain`], or [`Error::AboveLimit`] if a buffer has more than
@@ -102,12 +104,12 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 impl<P: Provider> Inner<P> {
     /// Checks an operation and writes its entry, which the doorbell has yet to announce.
     #[inline(always)]
-    pub(super) fn stage<K, O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O>> {
+    pub(super) fn stage<K, O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
         if self.send.is_full() {
-            return Err(Refused::new(operation, self.why_full()));
+            return Err(Refused::new(operation.into_source(), self.why_full()));
         }
         if let Err(error) = operation.check(&self.identity) {
-            return Err(Refused::new(operation, error));
+            return Err(Refused::new(operation.into_source(), error));
         }
         let Parts { entry, tag, buffers } = operation.into_parts();
         let staged = self.send.stage(token.0, tag, entry, buffers);

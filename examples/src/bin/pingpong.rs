@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use efa_core::Context;
 use efa_core::soft::{Config, Profile, SoftDevice};
-use efa_examples::connect::Description;
+use efa_examples::describe::Description;
 use efa_examples::fault::Fault;
 use efa_examples::pingpong::{self, Operation, Options};
 use indicatif::ProgressBar;

@@ -4,7 +4,7 @@
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteWrite};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::{Context, Error, Token, flow::Arrivals, qp::Depth, work::Event};
-use efa_examples::connect::{Side, connect};
+use efa_core::connect::{Side, connect};
 use std::thread;
 
 /// No lifetimes: whoever has the struct has the endpoint, its peer and its memory.

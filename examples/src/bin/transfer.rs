@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use efa_core::Context;
 use efa_core::soft::{Profile, SoftDevice};
-use efa_examples::connect::Description;
+use efa_examples::describe::Description;
 use efa_examples::fault::Fault;
 use efa_examples::human::{Bytes, Rate, Time};
 use efa_examples::transfer::{MAX_WINDOW, Options, transfer};

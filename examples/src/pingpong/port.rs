@@ -6,7 +6,7 @@ use efa_core::work::Event;
 use efa_core::{Provider, Token};
 
 use super::case::{BURST, Case, IN_FLIGHT, Operation, RECEIVES, Round};
-use crate::connect::Side;
+use efa_core::connect::Side;
 use crate::fault::Fault;
 
 /// A side's memory for the whole run, registered once.

@@ -11,7 +11,7 @@ use efa_core::{Provider, Token};
 use super::sender::post_receives;
 use super::{MAX_WINDOW, NOTE, NOTES};
 use crate::chunks::{Chunk, Chunks, Ledger};
-use crate::connect::Side;
+use efa_core::connect::Side;
 use crate::fault::Fault;
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use efa_core::{Provider, Token};
 
 use super::{MAX_WINDOW, NOTE, NOTES, Options};
 use crate::chunks::Chunks;
-use crate::connect::Side;
+use efa_core::connect::Side;
 use crate::fault::Fault;
 
 /// The token of what is no chunk.

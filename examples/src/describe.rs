@@ -1,0 +1,21 @@
+//! Which device runs, in a line of text.
+
+use core::fmt;
+
+use efa_core::{Context, Provider};
+
+/// Which device runs, as a line of text: name, address, capabilities and data path.
+#[derive(Debug)]
+pub struct Description<'c, P>(pub &'c Context<P>);
+
+impl<P: Provider> fmt::Display for Description<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(context) = self;
+        write!(f, "device {} at {}, data path direct, capabilities", context.name(), context.gid())?;
+        let caps = context.caps();
+        if caps.is_empty() {
+            return f.write_str(" none");
+        }
+        caps.iter_names().try_for_each(|(name, _)| write!(f, " {name}"))
+    }
+}
