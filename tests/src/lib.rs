@@ -3,3 +3,8 @@
 #![deny(unsafe_code)]
 
 pub mod alloc_count;
+
+/// The README's example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -8,7 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use super::region::check_range;
-use super::words::{load_bytes, shared_word, store_bytes};
+use super::words::{load, shared_word, store};
 use super::{DmaBuf, Mr, RawBuffer};
 use crate::caps::sealed::Sealed;
 use crate::flags::Access;
@@ -51,7 +51,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         check_range(offset, source.len(), self.len())?;
         // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
         // atomics, by the provider's contract and this type's; `source` is borrowed.
-        unsafe { store_bytes(self.mr.attr().base, offset, source.as_ptr(), source.len()) };
+        unsafe { store(self.at(offset), source.as_ptr(), source.len()) };
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
         check_range(offset, target.len(), self.len())?;
         // SAFETY: as in `copy_in`; `target` is borrowed mutably.
-        unsafe { load_bytes(self.mr.attr().base, offset, target.as_mut_ptr(), target.len()) };
+        unsafe { load(target.as_mut_ptr(), self.at(offset), target.len()) };
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     pub fn load(&self, offset: usize) -> Result<Word, Error> {
         self.check_word(offset)?;
         // SAFETY: as in `copy_in`, checked above.
-        Ok(unsafe { shared_word(self.mr.attr().base, offset) }.load(Ordering::Acquire))
+        Ok(unsafe { shared_word(self.at(offset)) }.load(Ordering::Acquire))
     }
 
     /// Stores one word, with release order against [`Exposed::load`].
@@ -83,8 +83,13 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     pub fn store(&self, offset: usize, value: Word) -> Result<(), Error> {
         self.check_word(offset)?;
         // SAFETY: as in `copy_in`, checked above.
-        unsafe { shared_word(self.mr.attr().base, offset) }.store(value, Ordering::Release);
+        unsafe { shared_word(self.at(offset)) }.store(value, Ordering::Release);
         Ok(())
+    }
+
+    /// Where the CPU sees a byte.
+    fn at(&self, offset: usize) -> *mut u8 {
+        self.mr.attr().base.as_ptr().wrapping_add(offset)
     }
 
     fn check_word(&self, offset: usize) -> Result<(), Error> {

@@ -31,10 +31,12 @@ pub use exposed::{
     AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
 };
 pub use frozen::{FROZEN_RANGES, Frozen};
-pub use object::{Mr, MrAttr, MrObject};
+pub use object::{Deregister, Mr, MrAttr, MrObject, Release};
 pub use owners::{Arena, BorrowedMemory};
 #[cfg(feature = "alloc")]
 pub use owners::{PageSize, Pages};
 pub use pool::Pool;
 pub use region::{Region, RegisterOptions};
 pub use slice::Slice;
+#[cfg(feature = "soft")]
+pub(crate) use words::{load, store};

@@ -24,7 +24,19 @@ pub struct MrObject {
     handles: AtomicUsize,
     frozen: [FrozenRange; FROZEN_RANGES],
     attr: MrAttr,
-    deregister: unsafe fn(NonNull<MrObject>) -> Result<RawMemory, Error>,
+    deregister: Deregister,
+}
+
+/// How a provider deregisters a region.
+pub type Deregister = unsafe fn(NonNull<MrObject>, Release) -> Result<RawMemory, Error>;
+
+/// Why a region is deregistered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Release {
+    /// Somebody asked, and keeps the region if it fails.
+    Asked,
+    /// The last handle was dropped: nobody will try again, so a failure is a leak, to be counted.
+    Dropped,
 }
 
 /// What is known of a registered region.
@@ -49,9 +61,9 @@ pub struct MrAttr {
 impl MrObject {
     /// An object with one handle, to be claimed by [`Mr::from_object`].
     ///
-    /// `deregister` is called at most once with `Ok`, when no handle is left; after `Ok` nobody reads the
-    /// object. If it fails, the provider counts the leak and the object stays as it is for ever.
-    pub const fn new(attr: MrAttr, deregister: unsafe fn(NonNull<MrObject>) -> Result<RawMemory, Error>) -> Self {
+    /// `deregister` succeeds at most once, when no other handle is left; after `Ok` nobody reads the object.
+    /// If it fails the object stays as it is, and on [`Release::Dropped`] the provider counts a leak.
+    pub const fn new(attr: MrAttr, deregister: Deregister) -> Self {
         Self { handles: AtomicUsize::new(1), frozen: [FrozenRange::NONE; FROZEN_RANGES], attr, deregister }
     }
 }
@@ -118,7 +130,7 @@ impl Mr {
         }
         let this = ManuallyDrop::new(self);
         // SAFETY: the caller holds all handles, so nobody else can use the object.
-        match unsafe { (this.object().deregister)(this.0) } {
+        match unsafe { (this.object().deregister)(this.0, Release::Asked) } {
             Ok(memory) => Ok(memory),
             Err(error) => Err((ManuallyDrop::into_inner(this), error)),
         }
@@ -144,7 +156,7 @@ impl Drop for Mr {
         }
         fence(Ordering::Acquire);
         // SAFETY: this was the last handle; a failure leaves the object alive and is counted by the provider.
-        let _ = unsafe { (self.object().deregister)(self.0) };
+        let _ = unsafe { (self.object().deregister)(self.0, Release::Dropped) };
     }
 }
 

@@ -221,7 +221,8 @@ mod tests {
         let mut storage = [Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 5);
         let id = slots.begin(7, 1, [RawBuffer::NONE; 2]).unwrap();
-        for other in (0..=u16::MAX).filter(|&other| other != id) {
+        let step = if cfg!(miri) { 97 } else { 1 };
+        for other in (0..=u16::MAX).step_by(step).filter(|&other| other != id) {
             assert!(slots.end(other).is_none(), "{other:#x} ended {id:#x}");
         }
         assert_eq!(slots.end(id).unwrap().token, 7);

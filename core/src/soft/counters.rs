@@ -13,7 +13,7 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Packets received.
     pub rx_pkts: u64,
-    /// Messages that arrived and were not taken: no such queue pair, no receive.
+    /// Messages that arrived and were refused: no such queue pair, no receive, no right.
     pub rx_drops: u64,
     /// Bytes of SENDs done.
     pub send_bytes: u64,

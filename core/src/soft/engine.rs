@@ -83,6 +83,10 @@ impl State {
 
     /// Tries one message.
     fn deliver(&mut self) {
+        if self.in_flight == 0 {
+            // A responder that went into ERR took its own messages along.
+            return;
+        }
         if self.config.shuffle && self.in_flight > 1 {
             let nth = ((u64::from(self.random() as u32) * self.in_flight as u64) >> 32) as usize;
             self.tables.order.swap(self.head, self.place(nth));
@@ -92,40 +96,51 @@ impl State {
         if packet.waiting && (round.wrapping_sub(packet.retry_at) as i32) < 0 {
             return self.requeue();
         }
-        let (qp, head) = (packet.qp, packet.entry[0]);
+        let (qp, entry) = (packet.qp, [packet.entry[0], packet.entry[1]]);
         match self.attempt(packet) {
-            Verdict::Failed(status) => self.finish(qp, head, status),
+            Verdict::Failed(status) => {
+                self.pop();
+                self.conclude(qp, entry, status);
+            }
             Verdict::Moved(bytes) => {
                 if let Some(packet) = self.packet_at_mut(self.head) {
                     packet.done = packet.done.saturating_add(bytes);
                 }
             }
-            Verdict::NoReceive => self.wait(qp, head),
+            Verdict::NoReceive => self.wait(qp, entry),
             Verdict::Arrived(arrival) => {
+                // Gone from the wire first: the responder may be put into ERR and be the requester too.
+                self.pop();
                 let status = self.arrive(arrival);
-                self.finish(qp, head, status);
+                self.conclude(qp, entry, status);
             }
         }
     }
 
-    /// Ends the message at the head.
+    /// Takes the message at the head off the wire.
     #[inline(always)]
-    fn finish(&mut self, qp: u16, head: Quad, status: Status) {
+    fn pop(&mut self) {
         self.head = self.place(1);
         self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Completes a message that is off the wire; `entry` is how its send entry begins.
+    #[inline(always)]
+    fn conclude(&mut self, qp: u16, entry: [Quad; 2], status: Status) {
         if status != Status::Ok {
-            self.count_failure(qp, head);
+            self.count_failure(qp, entry, status);
         }
-        self.send_done(qp, head, status);
+        self.send_done(qp, entry[0], status);
     }
 
     /// The message at the head found no receive: it waits, unless it did so often enough.
-    fn wait(&mut self, qp: u16, head: Quad) {
+    fn wait(&mut self, qp: u16, entry: [Quad; 2]) {
         let retries = self.qp(qp).map_or(0, |qp| qp.rnr_retry);
         let retry_at = self.round.wrapping_add(RNR_TURNS);
         let Some(packet) = self.packet_at_mut(self.head) else { return };
         if retries != RNR_FOREVER && packet.attempts >= retries {
-            return self.finish(qp, head, Status::RemoteRnr);
+            self.pop();
+            return self.conclude(qp, entry, Status::RemoteRnr);
         }
         packet.attempts = packet.attempts.saturating_add(1);
         packet.waiting = true;
@@ -140,14 +155,19 @@ impl State {
         self.head = self.place(1);
     }
 
-    fn count_failure(&mut self, qp: u16, head: Quad) {
-        let Some(nic) = self.qp(qp).map(|qp| qp.nic) else { return };
+    fn count_failure(&mut self, qp: u16, [head, second]: [Quad; 2], status: Status) {
+        let Some((nic, pd)) = self.qp(qp).map(|qp| (qp.nic, qp.pd)) else { return };
+        let peer = self.ah(nic, pd, (second >> 32) as u16).and_then(|ah| self.nic_at(&ah.gid));
         let counters = self.counters(nic);
         counters.wr_errors += 1;
         match (head >> 16) as u8 & control1::OP_MASK {
             control1::OP_RDMA_READ => counters.rdma_read_wr_err += 1,
             control1::OP_RDMA_WRITE => counters.rdma_write_wr_err += 1,
             _ => {}
+        }
+        let remote = matches!(status.number(), 7..=12 | 14 | 18);
+        if let Some(peer) = peer.filter(|_| remote) {
+            self.counters(peer).rx_drops += 1;
         }
     }
 }

@@ -14,7 +14,7 @@ use super::tables::{Ah as AhRecord, MAX_MR, Mr as MrRecord, NICS, State};
 use super::wire::{Guard, Owner};
 use super::{memory::Registered, verbs};
 use crate::flags::Access;
-use crate::memory::{Mr, MrAttr, MrObject, RawMemory};
+use crate::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use crate::peer::{Ah, AhAttr, AhObject};
 use crate::{Error, Gid, LKey, Limit, RKey, Verb};
 
@@ -125,7 +125,7 @@ pub(super) unsafe fn register(
     // SAFETY: by the caller's word; exposed memory was found to be whole words.
     let memory = unsafe { Registered::new(memory, exposed) };
     if let Some(entry) = state.tables.mrs.get_mut(index % MAX_MR) {
-        entry.mr = Some(MrRecord { nic, pd, lkey, rkey, access, leaked: false, memory });
+        entry.mr = Some(MrRecord { nic, pd, lkey, rkey, access, memory });
         entry.busy = true;
     }
     let back = Back { owner: owner.clone(), index, nic };
@@ -137,15 +137,15 @@ pub(super) unsafe fn register(
 
 /// # Safety
 /// `object` is a region of this module's, and nobody uses it.
-unsafe fn deregister(object: NonNull<MrObject>) -> Result<RawMemory, Error> {
+unsafe fn deregister(object: NonNull<MrObject>, release: Release) -> Result<RawMemory, Error> {
     let gone = verbs::refused(Verb::DeregMr, verbs::EINVAL);
     // SAFETY: from `register`, and alive.
     let Some(Back { owner, index, nic }) = (unsafe { back(object) }) else { return Err(gone) };
     let mut state = owner.lock();
     let (record, pd) = match verbs::deregister(&mut state, *index) {
         Ok(record) => record,
-        Err((error, first)) => {
-            if first {
+        Err(error) => {
+            if release == Release::Dropped {
                 owner.leaks[usize::from(*nic) % NICS].count_region();
             }
             return Err(error);
@@ -160,7 +160,7 @@ unsafe fn deregister(object: NonNull<MrObject>) -> Result<RawMemory, Error> {
         }
         state.release_pd(pd)
     });
-    drop((rest, back));
+    let _ = (rest, back);
     Ok(record.into_memory())
 }
 
@@ -222,5 +222,5 @@ unsafe fn release_ah(object: NonNull<AhObject>) {
         state.resolve(record.pd, record.gid);
         state.release_pd(record.pd)
     });
-    drop((rest, back));
+    let _ = (rest, back);
 }

@@ -237,8 +237,6 @@ impl State {
         }
         if status == Status::Ok {
             self.count(requester_nic, nic, op, bytes);
-        } else {
-            self.counters(nic).rx_drops += 1;
         }
         status
     }

@@ -143,7 +143,6 @@ pub(super) struct Mr {
     pub(super) lkey: u32,
     pub(super) rkey: u32,
     pub(super) access: Access,
-    pub(super) leaked: bool,
     pub(super) memory: Registered,
 }
 

@@ -126,16 +126,15 @@ pub(super) fn check_region(
     found.ok_or(exhausted(Limit::MemoryRegions, limit))
 }
 
-/// Takes a region out of the table, which keeps its place; or why not, and whether that is the first time.
-pub(super) fn deregister(state: &mut State, index: usize) -> Result<(Registered, u16), (Error, bool)> {
+/// Takes a region out of the table, which keeps its place.
+pub(super) fn deregister(state: &mut State, index: usize) -> Result<(Registered, u16), Error> {
     let failing = state.config.fail_deregister > 0;
-    let entry = state.tables.mrs.get_mut(index).ok_or((refused(Verb::DeregMr, EINVAL), false))?;
+    let entry = state.tables.mrs.get_mut(index).ok_or(refused(Verb::DeregMr, EINVAL))?;
     if failing {
-        let first = entry.mr.as_mut().is_some_and(|mr| !core::mem::replace(&mut mr.leaked, true));
         state.config.fail_deregister -= 1;
-        return Err((refused(Verb::DeregMr, EIO), first));
+        return Err(refused(Verb::DeregMr, EIO));
     }
-    let mr = entry.mr.take().ok_or((refused(Verb::DeregMr, EINVAL), false))?;
+    let mr = entry.mr.take().ok_or(refused(Verb::DeregMr, EINVAL))?;
     Ok((mr.memory, mr.pd))
 }
 

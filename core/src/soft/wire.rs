@@ -137,7 +137,8 @@ impl Wire {
     #[inline(always)]
     pub(super) fn try_lock(&self) -> Option<Guard<'_>> {
         let taken = self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(Guard(self))
+        // Made only if taken: a guard that is dropped unlocks.
+        taken.is_ok().then(|| Guard(self))
     }
 
     /// The state. Spins while a turn or a verb in another thread has it; both are bounded.

@@ -148,6 +148,31 @@ pub struct Stats {
     pub flushed: u32,
 }
 
+impl Event {
+    /// Which operation or receive it resolves; none for an unsolicited arrival.
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            Self::Sent(done) | Self::Written(done) | Self::Read(done) => Some(done.token),
+            Self::Received(received) => Some(received.token),
+            Self::WriteArrived(arrived) => Some(arrived.token),
+            Self::Reclaimed { token, .. } => Some(*token),
+            Self::UnsolicitedWrite(_) => None,
+            Self::Failed { failure, .. } => failure.token,
+        }
+    }
+
+    /// Its buffers; none for an unsolicited arrival.
+    pub fn into_buffers(self) -> Buffers {
+        match self {
+            Self::Sent(done) | Self::Written(done) | Self::Read(done) => done.buffers,
+            Self::Received(received) => received.buffers,
+            Self::WriteArrived(arrived) => arrived.buffers,
+            Self::Reclaimed { buffers, .. } | Self::Failed { buffers, .. } => buffers,
+            Self::UnsolicitedWrite(_) => Buffers::default(),
+        }
+    }
+}
+
 impl Failure {
     /// Whether it is a consequence of the queue pair's end rather than a cause (R40).
     pub fn is_flush(&self) -> bool {
