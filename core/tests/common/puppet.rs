@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use efa_core::entry::{Completion, RecvCompletion, SendCompletion, completion_flags as flags, quads};
 use efa_core::flags::Access;
-use efa_core::memory::{Mr, MrAttr, MrObject, RawMemory};
+use efa_core::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use efa_core::peer::{Ah, AhAttr, AhObject};
 use efa_core::qp::QpAttr;
 use efa_core::ring::{AtomicWord, Slot, WORDS_PER_QUAD, Word};
@@ -236,7 +236,7 @@ unsafe impl Provider for Puppet {
     unsafe fn reg_mr(&self, pd: &PdId, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
         /// # Safety
         /// `object` is a `PuppetMr`'s, and nobody uses it.
-        unsafe fn deregister(object: NonNull<MrObject>) -> Result<RawMemory, Error> {
+        unsafe fn deregister(object: NonNull<MrObject>, _: Release) -> Result<RawMemory, Error> {
             // SAFETY: made by `Box::into_raw` below, and deregistered once.
             let mr = unsafe { Box::from_raw(object.cast::<PuppetMr>().as_ptr()) };
             Ok(mr.memory)
