@@ -280,6 +280,22 @@ fn a_full_table_gives_the_peer_back_and_still_takes_a_successor() {
 }
 
 #[test]
+fn a_peer_of_another_device_with_the_same_handle_number_displaces_and_is_never_mistaken() {
+    let (a, b) = nodes(Profile::RDMA);
+    let (c, d) = nodes(Profile::RDMA);
+    let (to_b, _) = a.qp.resolve(b.qp.hello().as_bytes()).unwrap();
+    let (to_d, _) = c.qp.resolve(d.qp.hello().as_bytes()).unwrap();
+    assert_eq!((to_b.ahn(), to_b.qpn()), (to_d.ahn(), to_d.qpn()));
+    let mut table = PeerTable::<2, OneWay>::new();
+    assert!(table.insert(to_b).unwrap().is_none());
+    assert_eq!(table.insert(to_d).unwrap().unwrap().gid(), b.ctx.gid());
+    assert!(table.get(b.ctx.gid(), b.qp.qpn()).is_none());
+    assert_eq!(table.get(d.ctx.gid(), d.qp.qpn()).unwrap().gid(), d.ctx.gid());
+    assert!(table.remove(b.ctx.gid(), b.qp.qpn()).is_none());
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
 fn r23_r24_an_unresolved_sender_is_a_value_with_its_gid_where_the_device_can_tell_it() {
     let rdma = Caps::RDMA_READ | Caps::RDMA_WRITE;
     for (caps, tells) in [(rdma | Caps::CQ_WITH_SGID, true), (rdma, false)] {
