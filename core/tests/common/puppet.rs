@@ -70,6 +70,7 @@ fn slots(count: u32) -> Box<[UnsafeCell<Slot>]> {
     (0..count).map(|_| UnsafeCell::new(Slot::VACANT)).collect()
 }
 
+#[allow(clippy::useless_conversion)] // a 32-bit word on some targets
 fn load(words: &[AtomicWord], quad: usize) -> u64 {
     (0..WORDS_PER_QUAD).fold(0, |value, half| {
         let word = words[quad * WORDS_PER_QUAD + half].load(Ordering::Acquire);
@@ -77,6 +78,7 @@ fn load(words: &[AtomicWord], quad: usize) -> u64 {
     })
 }
 
+#[allow(clippy::unnecessary_cast)] // a 32-bit word on some targets
 fn store(words: &[AtomicWord], quad: usize, value: u64) {
     for half in (0..WORDS_PER_QUAD).rev() {
         let part = (value >> (half as u32 * Word::BITS % 64)) as Word;
