@@ -66,7 +66,7 @@ pub mod completion_flags {
     pub const QUEUE_RECV: u8 = 2 << 1;
     /// There is an immediate.
     pub const HAS_IMM: u8 = 1 << 3;
-    /// Where the operation is: as in [`control1`](super::control1), shifted by [`OP_SHIFT`].
+    /// Where the operation is: as in [`control1`](crate::entry::control1), shifted by [`OP_SHIFT`].
     pub const OP_MASK: u8 = 0b0111_0000;
     /// See [`OP_MASK`].
     pub const OP_SHIFT: u32 = 4;
