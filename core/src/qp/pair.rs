@@ -313,9 +313,12 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 }
 
-impl<P: Provider, S: CanReceive, K: QpKind> QueuePair<P, S, K> {
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Whether there is room for another receive.
-    pub fn can_post_recv(&self) -> bool {
+    pub fn can_post_recv(&self) -> bool
+    where
+        S: CanReceive,
+    {
         !self.inner.recv.is_full()
     }
 }
