@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+use core::fmt;
 use core::ptr::NonNull;
 
 use super::{ExposedPart, Frozen, Mr, MrObject, Slice};
@@ -20,25 +21,44 @@ pub enum Buffer {
 }
 
 /// The buffers of one operation: none, one or two.
+///
+/// They stay in their raw form until they are taken, so that an event is small.
 #[must_use = "these are the operation's buffers: dropped slices cannot be rejoined"]
-#[derive(Debug, Default)]
-pub struct Buffers([Option<Buffer>; 2]);
+pub struct Buffers {
+    raw: [RawBuffer; 2],
+    tag: u8,
+}
+
+// SAFETY: it owns handles of regions and ranges, which are `Send`.
+unsafe impl Send for Buffers {}
+// SAFETY: shared, it only tells lengths.
+unsafe impl Sync for Buffers {}
 
 impl Buffers {
+    /// What was posted with `tag`.
+    ///
+    /// # Safety
+    /// `raw` and `tag` are of one operation, in flight no more, and used once, copies included.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(raw: [RawBuffer; 2], tag: u8) -> Self {
+        Self { raw, tag }
+    }
+
     /// Takes the next unique slice out, first to last.
+    #[inline]
     pub fn take_slice(&mut self) -> Option<Slice> {
-        for place in &mut self.0 {
-            match place.take() {
-                Some(Buffer::Slice(slice)) => return Some(slice),
-                other => *place = other,
-            }
+        let is_slice =
+            |(index, raw): (usize, &RawBuffer)| (raw.mr.is_some() && self.kind(index).0 == 0).then_some(index);
+        let index = self.raw.iter().enumerate().find_map(is_slice)?;
+        match self.take(index)? {
+            Buffer::Slice(slice) => Some(slice),
+            _ => None,
         }
-        None
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.iter().flatten().count()
+        self.raw.iter().filter(|raw| raw.mr.is_some()).count()
     }
 
     /// Whether there are none.
@@ -47,17 +67,51 @@ impl Buffers {
     }
 
     /// Their bytes, all together.
+    #[inline]
     pub fn bytes(&self) -> usize {
-        self.0.iter().flatten().map(Buffer::len).sum()
+        self.raw.iter().map(|raw| raw.len as usize).sum()
+    }
+
+    #[inline(always)]
+    fn kind(&self, index: usize) -> BufferKind {
+        BufferKind(if index == 0 { self.tag & 0xF } else { self.tag >> 4 })
+    }
+
+    #[inline(always)]
+    fn take(&mut self, index: usize) -> Option<Buffer> {
+        let kind = self.kind(index);
+        let raw = core::mem::replace(self.raw.get_mut(index)?, RawBuffer::NONE);
+        // SAFETY: of an operation that is in flight no more, by `from_raw`, and taken out of its place.
+        unsafe { raw.into_buffer(kind) }
     }
 }
 
-impl IntoIterator for Buffers {
-    type Item = Buffer;
-    type IntoIter = core::iter::Flatten<core::array::IntoIter<Option<Buffer>, 2>>;
+impl Default for Buffers {
+    fn default() -> Self {
+        Self { raw: [RawBuffer::NONE; 2], tag: 0 }
+    }
+}
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter().flatten()
+impl Iterator for Buffers {
+    type Item = Buffer;
+
+    fn next(&mut self) -> Option<Buffer> {
+        self.take(0).or_else(|| self.take(1))
+    }
+}
+
+impl Drop for Buffers {
+    #[inline]
+    fn drop(&mut self) {
+        if self.raw.iter().any(|raw| raw.mr.is_some()) {
+            self.for_each(drop);
+        }
+    }
+}
+
+impl fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffers {{ buffers: {}, bytes: {} }}", self.len(), self.bytes())
     }
 }
 
@@ -134,20 +188,5 @@ impl RawBuffer {
             // SAFETY: the parts of the frozen handle that was posted, used once.
             BufferKind(frozen) => Buffer::Frozen(unsafe { Frozen::from_raw(mr, self.addr, len, frozen & 7) }),
         })
-    }
-}
-
-impl Buffers {
-    /// What was posted with `tag`.
-    ///
-    /// # Safety
-    /// `raw` and `tag` are of one operation, in flight no more, and used once, copies included.
-    #[inline(always)]
-    pub(crate) unsafe fn from_raw(raw: [RawBuffer; 2], tag: u8) -> Self {
-        // SAFETY: the first of that operation, by the caller's word.
-        let first = unsafe { raw[0].into_buffer(BufferKind(tag & 0xF)) };
-        // SAFETY: the second, likewise.
-        let second = unsafe { raw[1].into_buffer(BufferKind(tag >> 4)) };
-        Self([first, second])
     }
 }
