@@ -525,8 +525,8 @@ fn exposed_memory_is_a_source_and_a_target_of_its_own_side() {
     assert_eq!(&bytes, b"from exposed");
     assert!(matches!(wait(&mut a.endpoint), Event::Sent(_)));
     a.endpoint.post(a.peer.read(ours.part(100..112).unwrap(), window.range(1..13).unwrap()), Token(3)).unwrap();
-    let Event::Read(done) = wait(&mut a.endpoint) else { panic!() };
-    assert!(matches!(done.buffers.into_iter().next(), Some(Buffer::Exposed(part)) if part.len() == 12));
+    let Event::Read(mut done) = wait(&mut a.endpoint) else { panic!() };
+    assert!(matches!(done.buffers.next(), Some(Buffer::Exposed(part)) if part.len() == 12));
     ours.copy_out(100, &mut bytes).unwrap();
     assert_eq!(&bytes, b"from exposed");
 }
