@@ -78,7 +78,7 @@ fn the_buffers_come_back_as_what_they_were() {
     let frozen = slice(&a.pd, b"frozen").1.freeze().unwrap();
     recv(&mut b, 1);
     a.endpoint.post(a.peer.send((frozen, exposed.part(8..16).unwrap())), Token(1)).unwrap();
-    let mut buffers = sent(&mut a, 1).into_iter();
+    let mut buffers = sent(&mut a, 1);
     let (Some(Buffer::Frozen(frozen)), Some(Buffer::Exposed(part)), None) =
         (buffers.next(), buffers.next(), buffers.next())
     else {

@@ -202,6 +202,8 @@ fn r01_r02_a_drained_send_queue_receives_and_sends_again_after_rts() {
     }
     qp.post(to_other.send_empty(), Token(1)).unwrap();
     let mut sqd = qp.drain().unwrap();
+    assert_idle(&mut sqd);
+    assert_eq!(sqd.in_flight(), 1, "the device had not begun it");
     sqd.post_recv(zeros(&pd, 8), Token(2)).unwrap();
     other.post(to_qp.send_empty(), Token(3)).unwrap();
     while !matches!(wait(&mut sqd), Event::Received(message) if message.token == Token(2)) {}

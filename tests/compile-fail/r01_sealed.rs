@@ -8,14 +8,10 @@ use efa_core::{Caps, Requirement};
 #[derive(Clone, Copy)]
 struct Mine;
 
-struct Other;
-
 impl State for Mine {
     const STATE: QpState = QpState::Rts;
 }
 
-impl MovesTo<Rts> for Other {}
-impl MovesTo<Other> for Reset {}
 impl MovesTo<Rts> for Reset {}
 impl CanSend for Mine {}
 impl CanReceive for Err {}

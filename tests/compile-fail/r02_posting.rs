@@ -47,4 +47,12 @@ fn receive_list_in_reset<P: Provider>(qp: &mut QueuePair<P, Reset, Srd>, slice: 
     let _ = qp.post_recv_list(&mut [(slice, Token(0))].into_iter());
 }
 
+fn room_for_a_receive_in_err<P: Provider>(qp: &QueuePair<P, Err, Srd>) -> bool {
+    qp.can_post_recv()
+}
+
+fn room_for_an_operation_in_init<P: Provider>(qp: &QueuePair<P, Init, Srd>) -> bool {
+    qp.can_post()
+}
+
 fn main() {}

@@ -3,8 +3,7 @@
 use efa_core::memory::{Frozen, Slice};
 use efa_core::peer::{OneWay, Peer};
 use efa_core::qp::{Endpoint, Rts};
-use efa_core::work::Event;
-use efa_core::{Granted, Provider, Token};
+use efa_core::{Granted, Provider};
 
 fn a_state() -> Rts {
     Rts(())
@@ -28,10 +27,6 @@ fn the_rings_of_a_queue_pair<P: Provider>(qp: Endpoint<P>) {
 
 fn a_token_redirected(mut granted: Granted<Rts>) {
     granted.device = efa_core::DeviceId(1);
-}
-
-fn an_event_of_nothing(token: Token) -> Event {
-    Event::Reclaimed { token, buffers: efa_core::memory::Buffers([None, None]) }
 }
 
 fn main() {}

@@ -1,6 +1,6 @@
 //! R07, R15: tokens, peers, windows and slices cannot be put together from parts, nor changed in one.
 
-use efa_core::memory::{RemoteWrite, Slice};
+use efa_core::memory::{Buffers, RemoteWrite, Slice};
 use efa_core::peer::RemoteWindow;
 use efa_core::qp::Srd;
 use efa_core::ring::Slot;
@@ -20,6 +20,10 @@ fn a_longer_slice(slice: Slice) -> Slice {
 
 fn an_occupied_slot() -> Slot {
     Slot { occupied: true, ..Slot::VACANT }
+}
+
+fn buffers_twice(buffers: &Buffers) -> Buffers {
+    Buffers { ..*buffers }
 }
 
 fn main() {}

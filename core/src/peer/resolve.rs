@@ -9,7 +9,7 @@ use super::{Ah, RemoteWindow};
 use crate::caps::sealed::Sealed;
 use crate::memory::RemoteAccess;
 use crate::provider::Provider;
-use crate::qp::{FeatureSet, QpKind, QueuePair, Reachable, Solicited};
+use crate::qp::{FeatureSet, QpKind, QueuePair, Reachable, Solicited, State};
 use crate::wire::{EndpointInfo, Grant, Hello, Ready, ReadyFrame};
 use crate::{Error, Gid, Incarnation, Qkey, Qpn, Refused};
 
@@ -77,7 +77,7 @@ pub(crate) struct PeerCore {
     handle: Ah,
 }
 
-impl<P: Provider, S: Reachable, K: QpKind> QueuePair<P, S, K> {
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Resolves a peer by its hello: makes its address handle, and the ready that tells it so.
     ///
     /// Resolving the same hello again is harmless and gives the same.
@@ -86,7 +86,10 @@ impl<P: Provider, S: Reachable, K: QpKind> QueuePair<P, S, K> {
     /// [`Error::Parse`] for bytes that are no hello, [`Error::FeatureMismatch`] if the peer's queue pair has
     /// other features (R05), or what the device answered for its address.
     #[allow(clippy::type_complexity)] // a pair
-    pub fn resolve(&self, hello: &[u8]) -> Result<(Peer<OneWay, K::Features>, ReadyFrame), Error> {
+    pub fn resolve(&self, hello: &[u8]) -> Result<(Peer<OneWay, K::Features>, ReadyFrame), Error>
+    where
+        S: Reachable,
+    {
         let hello = Hello::parse(hello)?;
         let ours = <K::Features as FeatureSet>::FEATURES;
         if hello.features != ours {
@@ -103,7 +106,10 @@ impl<P: Provider, S: Reachable, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// What the device answered for its address.
-    pub fn resolve_address(&self, address: EndpointInfo) -> Result<Peer<OneWay, K::Features>, Error> {
+    pub fn resolve_address(&self, address: EndpointInfo) -> Result<Peer<OneWay, K::Features>, Error>
+    where
+        S: Reachable,
+    {
         self.peer(address, self.inner.identity.max_msg, None)
     }
 

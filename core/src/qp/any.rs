@@ -2,13 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use core::fmt;
+
 use super::{Err, Init, QpKind, QpState, QueuePair, Reset, Rtr, Rts, Sqd, Sqe, State};
 use crate::Provider;
 
 macro_rules! any {
     ($($state:ident: $into:ident),*) => {
         /// A queue pair in whichever state.
-        #[derive(Debug)]
         pub enum AnyQueuePair<P: Provider, K: QpKind> {
             $(
                 #[doc = concat!("In ", stringify!($state), ".")]
@@ -37,6 +38,14 @@ macro_rules! any {
                     }
                 }
             )*
+        }
+
+        impl<P: Provider, K: QpKind> fmt::Debug for AnyQueuePair<P, K> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$state(qp) => qp.fmt(f),)*
+                }
+            }
         }
 
         $(

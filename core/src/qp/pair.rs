@@ -143,7 +143,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))
     }
 
-    /// To SQD: what was posted completes, and nothing more goes out until [`QueuePair::rts`].
+    /// To SQD: what the device has begun completes; the rest waits, in flight, for [`QueuePair::rts`].
     ///
     /// # Errors
     /// What the device answered, with the queue pair.
@@ -313,9 +313,12 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 }
 
-impl<P: Provider, S: CanReceive, K: QpKind> QueuePair<P, S, K> {
+impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Whether there is room for another receive.
-    pub fn can_post_recv(&self) -> bool {
+    pub fn can_post_recv(&self) -> bool
+    where
+        S: CanReceive,
+    {
         !self.inner.recv.is_full()
     }
 }

@@ -170,5 +170,7 @@ impl SendQueue {
         self.control = control(control1::META_DESC, control2::FIXED);
         self.producer = 0;
         self.staged = 0;
+        self.failed = false;
+        self.slots.reopen();
     }
 }

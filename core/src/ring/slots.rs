@@ -169,6 +169,12 @@ impl Slots {
         self.limit = 0;
     }
 
+    /// Undoes [`Slots::close`]: for a queue that was reset.
+    pub(crate) fn reopen(&mut self) {
+        // The depth; the mask of the deepest is one less than 32768, so this does not overflow.
+        self.limit = self.mask + 1;
+    }
+
     /// Ends some operation, whichever: for after the queue pair was destroyed.
     pub(crate) fn end_any(&mut self) -> Option<Finished> {
         self.end_where(|_| true)

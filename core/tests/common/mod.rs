@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test uses a part of it
 
+pub(crate) mod puppet;
+
 use efa_core::memory::{Exposed, PageSize, Pages, Region, RemoteAccess, Slice};
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, Endpoint, QpKind, QueuePair, State};

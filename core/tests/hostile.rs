@@ -1,0 +1,491 @@
+//! A device that lies: what its completions say is checked, and what does not fit is a value or is counted.
+
+mod common;
+
+use common::puppet::{GENERATION, Puppet, QPN, recv_entry, send_entry};
+use common::{page, required, slice, slice_of, zeros};
+use efa_core::entry::{Completion, RecvCompletion, completion_flags as flags, control1};
+use efa_core::flags::QpAttrMask;
+use efa_core::memory::{RemoteReadWrite, Slice};
+use efa_core::peer::{Mutual, Peer, Sender};
+use efa_core::qp::{Depth, Endpoint, InitAttr, QpState, QueuePair, RtsAttr, Srd};
+use efa_core::status::CompletionStatus;
+use efa_core::wire::{EndpointInfo, Features, Hello};
+use efa_core::work::{Cause, Event, Failure, Kind};
+use efa_core::{Caps, Context, Error, Gid, Incarnation, ProtectionDomain, Qkey, Qpn, Token};
+use proptest::prelude::*;
+
+const CAPS: Caps = Caps::RDMA_READ.union(Caps::RDMA_WRITE).union(Caps::CQ_WITH_SGID);
+const DEPTH: u32 = 4;
+
+struct Stage {
+    qp: Endpoint<Puppet>,
+    peer: Peer<Mutual>,
+    pd: ProtectionDomain<Puppet>,
+    ctx: Context<Puppet>,
+    device: Puppet,
+}
+
+fn stage(caps: Caps) -> Stage {
+    let device = Puppet::new(caps);
+    let ctx = Context::open(device.clone());
+    let pd = ctx.alloc_pd().unwrap();
+    let qp = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(DEPTH, DEPTH)).unwrap();
+    let hello = Hello {
+        endpoint: EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) },
+        features: Features::empty(),
+        ops: efa_core::flags::SendOps::all(),
+        caps,
+        max_message: 1000,
+        max_rdma: 1000,
+        incarnation: Incarnation(1),
+    };
+    let peer = qp.resolve(hello.to_frame().as_bytes()).unwrap().0.assert_mutual();
+    Stage { qp, peer, pd, ctx, device }
+}
+
+impl Stage {
+    /// Posts a SEND; gives its request id.
+    fn send(&mut self, token: u64) -> u16 {
+        let place = self.device.doorbells().0 as usize % DEPTH as usize;
+        self.qp.post(self.peer.send(zeros(&self.pd, 8)), Token(token)).unwrap();
+        self.device.send_id(place)
+    }
+
+    /// Posts a receive of 8 bytes; gives its request id.
+    fn recv(&mut self, token: u64) -> u16 {
+        let place = self.device.doorbells().1 as usize % DEPTH as usize;
+        self.qp.post_recv(zeros(&self.pd, 8), Token(token)).unwrap();
+        self.device.recv_id(place)
+    }
+
+    /// No event; so many stale completions more.
+    #[track_caller]
+    fn stale(&mut self, more: u32) {
+        let before = self.qp.stats().stale;
+        for _ in 0..3 {
+            let event = self.qp.poll();
+            assert!(event.is_none(), "{event:?}");
+        }
+        assert_eq!(self.qp.stats().stale - before, more);
+    }
+
+    #[track_caller]
+    fn failed(&mut self) -> (Failure, Option<Slice>) {
+        match self.qp.poll() {
+            Some(Event::Failed { failure, mut buffers }) => (failure, buffers.take_slice()),
+            event => panic!("{event:?} is no failure"),
+        }
+    }
+
+    /// It sends and receives.
+    #[track_caller]
+    fn usable(&mut self) {
+        let (send, recv) = (self.send(100), self.recv(101));
+        self.device.send_done(send, 0, control1::OP_SEND);
+        self.device.recv_done(recv_entry(recv, 3));
+        let mut events = [self.qp.poll().unwrap(), self.qp.poll().unwrap()];
+        if matches!(events[0], Event::Received(_)) {
+            events.swap(0, 1);
+        }
+        assert!(matches!(&events[0], Event::Sent(done) if done.token == Token(100)), "{events:?}");
+        assert!(matches!(&events[1], Event::Received(message) if message.len == 3), "{events:?}");
+        self.stale(0);
+    }
+}
+
+fn common(req_id: u16, flags: u8) -> Completion {
+    Completion { req_id: req_id.into(), status: 0, flags, qp_num: QPN.into() }
+}
+
+#[test]
+fn r20_request_ids_carry_the_generation_above_the_slot() {
+    let mut stage = stage(CAPS);
+    let ids = [stage.send(1), stage.recv(2)];
+    assert_eq!(ids.map(|id| id / DEPTH as u16), [GENERATION; 2]);
+    assert_eq!(ids.map(|id| id % DEPTH as u16), [0; 2]);
+}
+
+#[test]
+fn r20_completions_of_another_generation_queue_pair_queue_or_slot_are_counted_and_lose_nothing() {
+    let mut stage = stage(CAPS);
+    let (send, recv) = (stage.send(1), stage.recv(2));
+    for bit in 2..16 {
+        stage.device.send_done(send ^ 1 << bit, 0, control1::OP_SEND);
+        stage.stale(1);
+        stage.device.recv_done(recv_entry(recv ^ 1 << bit, 0));
+        stage.stale(1);
+    }
+    for slot in 1..DEPTH as u16 {
+        stage.device.send_done(send + slot, 0, control1::OP_SEND);
+        stage.device.send_done(send + slot, 1, control1::OP_SEND);
+        stage.device.recv_done(recv_entry(recv + slot, 0));
+        stage.stale(3);
+    }
+    let elsewhere = Completion { qp_num: (QPN + 1).into(), ..common(send, flags::QUEUE_SEND) };
+    stage.device.complete(0, &send_entry(elsewhere));
+    stage.device.complete(0, &send_entry(common(send, flags::QUEUE_RECV)));
+    stage.device.complete(0, &send_entry(common(send, flags::QUEUE_SEND | flags::UNSOLICITED)));
+    stage.device.complete(0, &send_entry(common(send, 0)));
+    stage.stale(4);
+    let mut entry = recv_entry(recv, 0);
+    entry.common.qp_num = (QPN ^ 0x8000).into();
+    stage.device.recv_done(entry);
+    entry = recv_entry(recv, 0);
+    entry.common.flags = flags::QUEUE_SEND;
+    stage.device.recv_done(entry);
+    stage.stale(2);
+    assert_eq!((stage.qp.in_flight(), stage.qp.cause()), (2, None));
+    stage.device.send_done(send, 0, control1::OP_SEND);
+    assert!(matches!(stage.qp.poll(), Some(Event::Sent(done)) if done.token == Token(1)));
+    stage.device.recv_done(recv_entry(recv, 8));
+    assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
+    stage.usable();
+}
+
+#[test]
+fn r20_a_repeated_completion_ends_nothing_twice_not_even_a_later_request_of_its_slot() {
+    let mut stage = stage(CAPS);
+    let first = stage.send(1);
+    stage.device.send_done(first, 0, control1::OP_SEND);
+    stage.device.send_done(first, 0, control1::OP_SEND);
+    assert!(matches!(stage.qp.poll(), Some(Event::Sent(_))));
+    stage.stale(1);
+    let recv = stage.recv(2);
+    stage.device.recv_done(recv_entry(recv, 1));
+    stage.device.recv_done(recv_entry(recv, 1));
+    assert!(matches!(stage.qp.poll(), Some(Event::Received(_))));
+    stage.stale(1);
+    stage.usable();
+}
+
+#[test]
+fn a_status_that_nobody_knows_keeps_its_number_and_the_queue_pair() {
+    let mut stage = stage(CAPS);
+    for status in [16, 17, 19, 99, 255] {
+        let (send, recv) = (stage.send(1), stage.recv(2));
+        stage.device.send_done(send, status, control1::OP_RDMA_WRITE);
+        let (failure, slice) = stage.failed();
+        assert_eq!(failure.status(), Some(CompletionStatus::Unknown(status)));
+        assert_eq!((failure.kind, failure.token, failure.qpn), (Kind::Write, Some(Token(1)), Qpn(QPN)));
+        assert!(failure.to_string().contains(&format!("status {status}")), "{failure}");
+        assert!(slice.is_some());
+        let mut entry = recv_entry(recv, 0);
+        entry.common.status = status;
+        stage.device.recv_done(entry);
+        let (failure, slice) = stage.failed();
+        assert_eq!((failure.kind, failure.token, slice.is_some()), (Kind::Recv, Some(Token(2)), true));
+    }
+    assert_eq!(stage.qp.cause().unwrap().status(), Some(CompletionStatus::Unknown(16)), "R40: the first");
+    stage.usable();
+}
+
+#[test]
+fn an_operation_that_does_not_exist_keeps_its_number_and_gives_the_buffers_back() {
+    let mut stage = stage(CAPS);
+    let send = stage.send(1);
+    stage.device.send_done(send, 3, 7);
+    let (failure, slice) = stage.failed();
+    assert_eq!((failure.kind, slice.is_some()), (Kind::Unknown(7), true));
+    assert!(failure.to_string().contains("operation 7"), "{failure}");
+    // A success of an operation that was not posted: the buffers come back all the same.
+    for op in [control1::OP_RDMA_READ, control1::OP_RDMA_WRITE, 5] {
+        let send = stage.send(2);
+        stage.device.send_done(send, 0, op);
+        assert_eq!(slice_of(stage.qp.poll().unwrap()).len(), 8);
+    }
+    stage.usable();
+}
+
+#[test]
+fn a_length_beyond_the_buffers_is_an_error_with_both_numbers_and_no_slice_panics() {
+    let mut stage = stage(CAPS);
+    for (reported, fits) in [(8, true), (9, false), (u16::MAX, false)] {
+        let recv = stage.recv(1);
+        stage.device.recv_done(recv_entry(recv, reported));
+        if fits {
+            assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
+            continue;
+        }
+        let (failure, slice) = stage.failed();
+        assert_eq!(failure.cause, Cause::LengthBeyondBuffers { reported: reported.into(), room: 8 });
+        assert_eq!((failure.token, failure.status(), slice.unwrap().len()), (Some(Token(1)), None, 8));
+        let text = failure.to_string();
+        assert!(text.contains(&reported.to_string()) && text.contains("do not use"), "{text}");
+    }
+    stage.usable();
+}
+
+/// A receive completion of another operation.
+fn odd(req_id: u16, op: u8, more: u8) -> RecvCompletion {
+    let mut entry = recv_entry(req_id, 0);
+    entry.common.flags |= op << flags::OP_SHIFT | more;
+    entry
+}
+
+#[test]
+fn r22_an_arrival_that_makes_no_sense_is_a_value_and_gives_the_receive_back() {
+    let mut stage = stage(CAPS);
+    // A write that consumed a receive without an immediate, and operations that never arrive.
+    for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_RDMA_READ, flags::HAS_IMM), (6, flags::HAS_IMM)] {
+        let recv = stage.recv(1);
+        stage.device.recv_done(odd(recv, op, more));
+        let (failure, slice) = stage.failed();
+        assert_eq!((failure.cause, failure.token), (Cause::Malformed { op }, Some(Token(1))));
+        assert!(slice.is_some() && failure.to_string().contains("makes no sense"), "{failure}");
+    }
+    let recv = stage.recv(2);
+    stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, flags::HAS_IMM));
+    assert!(matches!(stage.qp.poll(), Some(Event::WriteArrived(arrived)) if arrived.token == Token(2)));
+    // Unsolicited ones, on a queue pair that asked for none: no receive is touched.
+    let recv = stage.recv(3);
+    let unsolicited = flags::UNSOLICITED;
+    stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM));
+    assert!(matches!(stage.qp.poll(), Some(Event::UnsolicitedWrite(_))));
+    for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_SEND, flags::HAS_IMM), (7, flags::HAS_IMM)] {
+        stage.device.recv_done(odd(recv, op, unsolicited | more));
+        let (failure, slice) = stage.failed();
+        assert_eq!((failure.cause, failure.token, slice.is_none()), (Cause::Malformed { op }, None, true));
+        assert!(failure.to_string().contains("unsolicited arrival"), "{failure}");
+    }
+    let mut entry = odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM);
+    entry.common.status = 7;
+    stage.device.recv_done(entry);
+    let (failure, _) = stage.failed();
+    assert_eq!((failure.status(), failure.token), (Some(CompletionStatus::RemoteBadAddress), None));
+    assert_eq!(stage.qp.in_flight(), 1);
+    stage.device.recv_done(recv_entry(recv, 0));
+    assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.token == Token(3)));
+    stage.usable();
+}
+
+#[test]
+fn r23_r24_the_gid_is_read_only_where_it_is_and_shares_its_bytes_with_a_writes_length() {
+    let mut source = [0; 16];
+    source[..4].copy_from_slice(&[5, 0, 7, 8]);
+    let entry = |recv, op, more, ah: u16| {
+        let mut entry = odd(recv, op, more);
+        (entry.ah, entry.source, entry.length) = (ah.into(), source, 2.into());
+        entry
+    };
+    for (caps, wide) in [(CAPS, true), (CAPS.difference(Caps::CQ_WITH_SGID), false)] {
+        let mut stage = stage(caps);
+        let recv = stage.recv(1);
+        stage.device.recv_done(entry(recv, control1::OP_SEND, 0, 0xFFFF));
+        let Some(Event::Received(message)) = stage.qp.poll() else { panic!() };
+        assert_eq!(message.from, Sender::Unknown { gid: wide.then_some(Gid(source)), qpn: Qpn(4) });
+        let recv = stage.recv(1);
+        stage.device.recv_done(entry(recv, control1::OP_SEND, 0, 3));
+        let Some(Event::Received(message)) = stage.qp.poll() else { panic!() };
+        assert!(matches!(message.from, Sender::Known { .. }));
+        let recv = stage.recv(1);
+        stage.device.recv_done(entry(recv, control1::OP_RDMA_WRITE, flags::HAS_IMM, 0xFFFF));
+        let Some(Event::WriteArrived(arrived)) = stage.qp.poll() else { panic!() };
+        assert_eq!(arrived.len, wide.then_some(5 << 16 | 2));
+        assert_eq!(arrived.from, Sender::Unknown { gid: None, qpn: Qpn(4) });
+        // R27: zeros are nobody.
+        let recv = stage.recv(1);
+        let mut nobody = entry(recv, control1::OP_SEND, 0, 0xFFFF);
+        nobody.source = [0; 16];
+        stage.device.recv_done(nobody);
+        let Some(Event::Received(message)) = stage.qp.poll() else { panic!() };
+        assert_eq!(message.from, Sender::Unknown { gid: None, qpn: Qpn(4) });
+    }
+}
+
+#[test]
+fn status_2_closes_the_send_queue_gives_operations_back_and_leaves_the_rest_to_come_back() {
+    let mut stage = stage(CAPS);
+    let (first, second, recv) = (stage.send(1), stage.send(2), stage.recv(3));
+    stage.device.send_done(first, 2, control1::OP_SEND);
+    let (failure, _) = stage.failed();
+    assert_eq!(failure.status(), Some(CompletionStatus::LocalQpInternalError));
+    assert!(!stage.qp.can_post());
+    let refused = stage.qp.post(stage.peer.send(slice(&stage.pd, b"kept").1), Token(4)).unwrap_err();
+    assert_eq!(refused.error(), Error::QueueFailed);
+    assert!(refused.to_string().contains("cause()"), "{refused}");
+    assert_eq!(&refused.into_inner().into_source()[..], b"kept");
+    stage.device.send_done(second, 1, control1::OP_SEND);
+    stage.device.recv_done(recv_entry(recv, 0));
+    for _ in 0..2 {
+        assert!(matches!(stage.qp.poll(), Some(Event::Failed { .. } | Event::Received(_))));
+    }
+    assert_eq!(stage.qp.in_flight(), 0);
+    assert_eq!(stage.qp.cause().unwrap().token, Some(Token(1)), "R40");
+    stage.qp.close().unwrap();
+}
+
+#[test]
+fn a_queue_pair_that_failed_sends_again_in_its_next_life() {
+    let mut stage = stage(CAPS);
+    let id = stage.send(1);
+    stage.device.send_done(id, 2, control1::OP_SEND);
+    let _ = stage.failed();
+    let mut qp = stage.qp.error().unwrap().reset().unwrap().prepare().unwrap();
+    assert!(qp.can_post(), "RESET makes the send queue anew");
+    assert_eq!(qp.cause(), None);
+    let peer = qp.resolve_address(EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) }).unwrap();
+    qp.post(peer.one_way().send_empty(), Token(2)).unwrap();
+}
+
+#[test]
+fn a_completion_of_what_no_doorbell_announced_is_believed_once() {
+    let mut stage = stage(CAPS);
+    let mut batch = stage.qp.batch();
+    batch.push(stage.peer.send(zeros(&stage.pd, 8)), Token(1)).unwrap();
+    batch.push(stage.peer.send(zeros(&stage.pd, 8)), Token(2)).unwrap();
+    assert_eq!(stage.device.doorbells().0, 0);
+    std::mem::forget(batch);
+    let first = stage.device.send_id(0);
+    stage.device.send_done(first, 0, control1::OP_SEND);
+    assert!(matches!(stage.qp.poll(), Some(Event::Sent(done)) if done.token == Token(1)));
+    assert_eq!(stage.qp.in_flight(), 1);
+    // What the device completed before it was told of a batch is stale once that batch was taken back.
+    let batch = stage.qp.batch();
+    assert_eq!(stage.device.doorbells().0, 2);
+    drop(batch);
+    let second = stage.device.send_id(1);
+    stage.device.send_done(second, 0, control1::OP_SEND);
+    assert!(matches!(stage.qp.poll(), Some(Event::Sent(done)) if done.token == Token(2)));
+    let mut batch = stage.qp.batch();
+    batch.push(stage.peer.send_empty(), Token(3)).unwrap();
+    let third = stage.device.send_id(2);
+    stage.device.send_done(third, 0, control1::OP_SEND);
+    drop(batch);
+    stage.stale(1);
+    stage.usable();
+}
+
+#[test]
+fn every_completion_is_found_across_many_rounds_of_the_rings() {
+    let mut stage = stage(CAPS);
+    for round in 0..5 * DEPTH as u64 {
+        let (send, recv) = (stage.send(round), stage.recv(round));
+        // Request ids repeat, doorbells run on.
+        assert_eq!(stage.device.doorbells(), (round as u32 + 1, round as u32 + 1));
+        stage.device.recv_done(recv_entry(recv, (round % 9) as u16));
+        stage.device.send_done(send, 0, control1::OP_SEND);
+        let events = [stage.qp.poll().unwrap(), stage.qp.poll().unwrap()];
+        assert!(events.iter().any(|event| matches!(event, Event::Sent(done) if done.token == Token(round))));
+        assert!(events.iter().any(|event| matches!(event, Event::Received(m) if m.len as u64 == round % 9)));
+    }
+    stage.stale(0);
+}
+
+#[test]
+fn r01_every_transition_takes_exactly_its_attributes_and_gives_the_queue_pair_back_when_refused() {
+    use QpAttrMask as Mask;
+    let stage = stage(CAPS | Caps::RNR_RETRY);
+    let device = &stage.device;
+    let bring_up = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
+    let reset: QueuePair<Puppet, _> = stage.pd.create_qp(required::<_, Srd>(&stage.ctx), Depth::new(4, 4)).unwrap();
+    /// Refused once and then taken; both times with this state and these attributes.
+    macro_rules! step {
+        ($qp:expr, $call:ident($($attr:expr)?), $state:ident, $mask:expr) => {{
+            let qp = $qp;
+            let (qpn, mask): (_, Mask) = (qp.qpn(), $mask);
+            device.refuse_modify(22);
+            let refused = qp.$call($($attr)?).unwrap_err();
+            assert!(refused.to_string().contains("R01"), "{refused}");
+            assert_eq!((device.last_move().state, device.last_move().mask), (QpState::$state, mask));
+            let qp = refused.into_inner();
+            assert_eq!(qp.qpn(), qpn);
+            let moved = qp.$call($($attr)?).unwrap();
+            assert_eq!((device.last_move().state, device.last_move().mask), (QpState::$state, mask));
+            moved
+        }};
+    }
+    let init = step!(reset, init(InitAttr::new(Qkey(5))), Init, bring_up);
+    assert_eq!((device.last_move().qkey, device.last_move().port, device.last_move().pkey_index), (Qkey(5), 1, 0));
+    let init = step!(init, init(InitAttr::new(Qkey(6))), Init, bring_up);
+    let rtr = step!(init, rtr(), Rtr, Mask::STATE);
+    assert_eq!(rtr.address().qkey, Qkey(6));
+    let retry = efa_core::qp::RnrRetry::times(3).unwrap();
+    let attr = RtsAttr::new().psn(9).rnr_retry(required(&stage.ctx), retry);
+    let rts = step!(rtr, rts(attr), Rts, Mask::STATE | Mask::SQ_PSN | Mask::RNR_RETRY);
+    assert_eq!((device.last_move().sq_psn, device.last_move().rnr_retry), (9, 3));
+    let rts = step!(rts, rts(RtsAttr::new()), Rts, Mask::STATE);
+    let sqd = step!(rts, drain(), Sqd, Mask::STATE);
+    let sqd = step!(sqd, drain(), Sqd, Mask::STATE);
+    let rts = step!(sqd, rts(RtsAttr::new()), Rts, Mask::STATE);
+    let err = step!(rts, error(), Err, Mask::STATE);
+    let err = step!(err, error(), Err, Mask::STATE);
+    let reset = step!(err, reset(), Reset, Mask::STATE);
+    let reset = step!(reset, reset(), Reset, Mask::STATE);
+    let rtr = reset.init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();
+    let rts = step!(rtr, rts(RtsAttr::new()), Rts, Mask::STATE | Mask::SQ_PSN);
+    let reset = step!(rts, reset(), Reset, Mask::STATE);
+
+    // Refused somewhere on the way, `prepare` says how far it came.
+    device.refuse_modify(22);
+    let back = reset.prepare().unwrap_err().into_inner();
+    assert_eq!(back.state(), QpState::Reset);
+    let init = back.into_reset().unwrap().init(InitAttr::new(Qkey(1))).unwrap();
+    device.refuse_modify(22);
+    let back = init.prepare().unwrap_err().into_inner();
+    assert_eq!(back.state(), QpState::Init);
+    let rtr = back.into_init().unwrap().rtr().unwrap();
+    assert_eq!(rtr.address().qkey, Qkey(1), "the refused key is not in force");
+    // And a refused ERR leaves shutting down where it was.
+    device.refuse_modify(5);
+    let back = rtr.shut_down(|| true, |_| ()).unwrap_err().into_inner();
+    assert_eq!(back.state(), QpState::Rtr);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 8 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_a_device_writes_each_operation_is_resolved_once(
+        mut entries in proptest::collection::vec((any::<bool>(), any::<[u8; 32]>(), 0..4u8), 1..40),
+        wide: bool,
+    ) {
+        let mut stage = stage(if wide { CAPS } else { CAPS.difference(Caps::CQ_WITH_SGID) });
+        let mut resolved = vec![0; 8];
+        for token in 0..4 {
+            let _ = (stage.send(token), stage.recv(token + 4));
+        }
+        let memory = page::<_, RemoteReadWrite>(&stage.ctx, &stage.pd);
+        for (recv, entry, true_parts) in &mut entries {
+            // Random but for some parts, without which all would be stale.
+            if *true_parts > 0 {
+                entry[4..6].copy_from_slice(&QPN.to_le_bytes());
+                entry[3] = entry[3] & !flags::QUEUE_MASK | if *recv { flags::QUEUE_RECV } else { flags::QUEUE_SEND };
+            }
+            if *true_parts > 1 {
+                let id = GENERATION * DEPTH as u16 + u16::from(entry[0] % 4);
+                entry[..2].copy_from_slice(&id.to_le_bytes());
+            }
+            if *true_parts > 2 {
+                entry[2] = 0;
+            }
+            stage.device.complete(usize::from(*recv), entry);
+            let token = match stage.qp.poll() {
+                None | Some(Event::UnsolicitedWrite(_)) => continue,
+                Some(Event::Sent(done) | Event::Written(done) | Event::Read(done)) => done.token,
+                Some(Event::Received(message)) => {
+                    prop_assert!(message.len <= message.buffers.bytes());
+                    message.token
+                }
+                Some(Event::WriteArrived(arrived)) => arrived.token,
+                Some(Event::Failed { failure, .. }) => {
+                    prop_assert!(!failure.to_string().is_empty());
+                    let Some(token) = failure.token else { continue };
+                    token
+                }
+                Some(Event::Reclaimed { .. }) => panic!("nothing was destroyed"),
+            };
+            resolved[token.0 as usize] += 1;
+        }
+        stage.qp.shut_down(|| true, |event| match event {
+            Event::Reclaimed { token, .. } => resolved[token.0 as usize] += 1,
+            event => panic!("{event:?}"),
+        }).unwrap();
+        prop_assert_eq!(resolved, vec![1; 8]);
+        prop_assert!(memory.revoke().is_ok());
+    }
+}
