@@ -221,7 +221,7 @@ fn h13_r11_a_send_of_max_goes_and_one_byte_more_is_refused_with_the_number() {
     let error = Error::AboveLimit { what: Limit::MessageBytes, asked: 101, limit: 100 };
     let refused = a.endpoint.post(a.peer.send(zeros(&a.pd, 101)), Token(2)).unwrap_err();
     assert_eq!(refused.error(), error);
-    assert_eq!(refused.into_inner().into_source().len(), 101);
+    assert_eq!(refused.into_inner().len(), 101);
     let two = [zeros(&a.pd, 100), zeros(&a.pd, 1)];
     assert_eq!(a.endpoint.post(a.peer.send(two), Token(2)).unwrap_err().error(), error);
     assert!(error.to_string().contains("R11") && error.to_string().contains("split"), "{error}");
@@ -242,7 +242,7 @@ fn h13_r11_an_rdma_of_max_goes_and_one_byte_more_is_refused_before_it_could_wrap
     let error = |asked| Error::AboveLimit { what: Limit::RdmaBytes, asked, limit: 1000 };
     let refused = a.endpoint.post(a.peer.write(zeros(&a.pd, 1001), window), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error(1001));
-    let refused = a.endpoint.post(a.peer.read(refused.into_inner().into_source(), window), Token(1)).unwrap_err();
+    let refused = a.endpoint.post(a.peer.read(refused.into_inner(), window), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error(1001));
     if cfg!(all(target_pointer_width = "64", not(miri))) {
         // Zeroed memory that nobody touches is address space only.
@@ -250,11 +250,11 @@ fn h13_r11_an_rdma_of_max_goes_and_one_byte_more_is_refused_before_it_could_wrap
             let huge = zeros(&a.pd, len as usize);
             let refused = a.endpoint.post(a.peer.write(huge, window), Token(1)).unwrap_err();
             assert_eq!(refused.error(), error(len));
-            let refused = a.endpoint.post(a.peer.send(refused.into_inner().into_source()), Token(1)).unwrap_err();
+            let refused = a.endpoint.post(a.peer.send(refused.into_inner()), Token(1)).unwrap_err();
             assert!(
                 matches!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, asked, .. } if asked == len)
             );
-            let refused = a.endpoint.post_recv(refused.into_inner().into_source(), Token(1)).unwrap_err();
+            let refused = a.endpoint.post_recv(refused.into_inner(), Token(1)).unwrap_err();
             assert!(matches!(refused.error(), Error::AboveLimit { what: Limit::RecvBytes, asked, .. } if asked == len));
         }
     }
@@ -267,7 +267,7 @@ fn an_rdma_beyond_its_window_is_refused_with_both_lengths() {
     let small = window.range(4000..4096).unwrap();
     let refused = a.endpoint.post(a.peer.write(zeros(&a.pd, 97), small), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::OutOfBounds { offset: 0, len: 97, within: 96 });
-    let refused = a.endpoint.post(a.peer.read(refused.into_inner().into_source(), small), Token(1)).unwrap_err();
+    let refused = a.endpoint.post(a.peer.read(refused.into_inner(), small), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::OutOfBounds { offset: 0, len: 97, within: 96 });
     assert!(window.range(4000..4097).is_err() && window.range(0..u64::MAX).is_err());
     #[allow(clippy::reversed_empty_ranges)] // that is the case
@@ -333,7 +333,7 @@ fn a_message_longer_than_its_receive_fails_on_both_sides_with_their_own_statuses
 }
 
 #[test]
-fn h16_r33_a_full_send_queue_gives_the_operation_back_and_takes_it_after_a_poll() {
+fn h16_r33_a_full_send_queue_gives_the_buffers_back_and_takes_them_after_a_poll() {
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(4, 8)).unwrap();
     for token in 0..8 {
         recv(&mut b, token);
@@ -346,13 +346,13 @@ fn h16_r33_a_full_send_queue_gives_the_operation_back_and_takes_it_after_a_poll(
     let refused = a.endpoint.post(a.peer.send(slice(&a.pd, b"fifth").1).imm(5), Token(4)).unwrap_err();
     assert_eq!(refused.error(), Error::QueueFull { in_flight: 4 });
     assert!(refused.to_string().contains("poll"), "{refused}");
-    let operation = refused.into_inner();
+    let fifth = refused.into_inner();
     let mut batch = a.endpoint.batch();
     let refused = batch.push(a.peer.send_empty(), Token(9)).unwrap_err();
     assert_eq!(refused.error(), Error::QueueFull { in_flight: 4 });
     assert_eq!(batch.submit(), 0);
     assert!(matches!(wait(&mut a.endpoint), Event::Sent(done) if done.token == Token(0)));
-    a.endpoint.post(operation, Token(4)).unwrap();
+    a.endpoint.post(a.peer.send(fifth).imm(5), Token(4)).unwrap();
     assert_eq!((0..5).map(|_| received(&mut b).0).collect::<Vec<_>>(), [&[0][..], &[1], &[2], &[3], b"fifth"]);
     for token in 1..5 {
         let _ = sent(&mut a, token);
@@ -441,7 +441,7 @@ fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_las
     let too_long = zeros(&a.pd, 5000);
     let refused = batch.push(a.peer.write(too_long, window), Token(2)).unwrap_err();
     assert!(matches!(refused.error(), Error::OutOfBounds { .. }));
-    assert_eq!((refused.into_inner().into_source().len(), batch.len()), (5000, 1));
+    assert_eq!((refused.into_inner().len(), batch.len()), (5000, 1));
     batch.push(a.peer.send_empty(), Token(3)).unwrap();
     batch.push(a.peer.write(slice(&a.pd, b"last").1, window), Token(4)).unwrap();
     let mut back = Vec::new();
@@ -522,9 +522,8 @@ fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
     }
     let refused = batch.push(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap_err();
     assert_eq!(refused.error(), Error::BatchFull { limit: 3 });
-    let operation = refused.into_inner();
     assert_eq!(batch.submit(), 3);
-    a.endpoint.post(operation, Token(3)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap();
     let lens: Vec<usize> = (0..4).map(|_| received(&mut b).0.len()).collect();
     assert_eq!(lens, [0, 0, 0, 1]);
 }
@@ -735,40 +734,27 @@ impl Run {
             }
             Step::Send(imm) => {
                 let Some(slice) = self.pool.take() else { return };
-                post!(1, self.to_b.send(slice).imm(imm.into()), |op: efa_core::work::Send<'_, Slice, _, _>| vec![
-                    op.into_source()
-                ]);
+                post!(1, self.to_b.send(slice).imm(imm.into()), |slice: Slice| vec![slice]);
             }
             Step::SendTwo => {
                 let (Some(first), second) = (self.pool.take(), self.pool.take()) else { return };
                 let Some(second) = second else { return self.put(first) };
-                post!(2, self.to_b.send([first, second]), |op: efa_core::work::Send<'_, [Slice; 2], _, _>| op
-                    .into_source()
-                    .into());
+                post!(2, self.to_b.send([first, second]), |slices: [Slice; 2]| slices.into());
             }
             Step::Inline(len) => {
                 post!(0, self.to_b.send_inline(&[len; 32][..len.into()]).unwrap(), |_| vec![]);
             }
             Step::Write => {
                 let Some(slice) = self.pool.take() else { return };
-                post!(1, self.to_b.write(slice, window), |op: efa_core::work::Write<'_, Slice, _, _>| vec![
-                    op.into_source()
-                ]);
+                post!(1, self.to_b.write(slice, window), |slice: Slice| vec![slice]);
             }
             Step::WriteImm(imm) => {
                 let Some(slice) = self.pool.take() else { return };
-                post!(1, self.to_b.write(slice, window).imm(imm.into()), |op: efa_core::work::Write<
-                    '_,
-                    Slice,
-                    _,
-                    _,
-                >| vec![op.into_source()]);
+                post!(1, self.to_b.write(slice, window).imm(imm.into()), |slice: Slice| vec![slice]);
             }
             Step::Read => {
                 let Some(slice) = self.pool.take() else { return };
-                post!(1, self.to_b.read(slice, window), |op: efa_core::work::Read<'_, Slice, _>| vec![
-                    op.into_target()
-                ]);
+                post!(1, self.to_b.read(slice, window), |slice: Slice| vec![slice]);
             }
             Step::Batch { operations, end } => self.batch(operations, end),
             Step::Poll(times) => {
@@ -789,7 +775,7 @@ impl Run {
             let token = Token(self.posted);
             self.pending.insert(token, 1);
             if let Err(refused) = batch.push(self.to_b.send(slice), token) {
-                back.push((token, refused.into_inner().into_source()));
+                back.push((token, refused.into_inner()));
             }
         }
         match end {

@@ -352,23 +352,23 @@ fn what_belongs_elsewhere_is_refused_at_the_post_and_comes_back_whole() {
     let error = Error::ForeignDomain { of: other_pd.id(), domain: a.pd.id() };
     let refused = a.qp.post(to_b.send(foreign), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
-    let refused = a.qp.post(to_b.write(refused.into_inner().into_source(), of_b), Token(1)).unwrap_err();
+    let refused = a.qp.post(to_b.write(refused.into_inner(), of_b), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
-    let refused = a.qp.post(to_b.read(refused.into_inner().into_source(), of_b), Token(1)).unwrap_err();
+    let refused = a.qp.post(to_b.read(refused.into_inner(), of_b), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
-    let refused = a.qp.post_recv(refused.into_inner().into_target(), Token(1)).unwrap_err();
+    let refused = a.qp.post_recv(refused.into_inner(), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
     let pair = (zeros(&a.pd, 8), refused.into_inner());
     let refused = a.qp.post(to_b.send(pair), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
-    let (own, foreign) = refused.into_inner().into_source();
+    let (own, foreign) = refused.into_inner();
     assert_eq!(&foreign[..], b"foreign!");
     region.close(foreign).unwrap();
 
     // A window of another peer, and of less than is needed.
     let refused = a.qp.post(to_c.write(own, of_b), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::WindowOfAnotherPeer);
-    let own = refused.into_inner().into_source();
+    let own = refused.into_inner();
     let read_only = page::<_, RemoteRead>(&b.ctx, &b.pd);
     let error = to_b.window::<RemoteWrite>(read_only.grant(&b.qp).unwrap().as_bytes()).unwrap_err();
     assert!(matches!(error, Error::AccessNotGranted { .. }), "{error}");
@@ -379,7 +379,7 @@ fn what_belongs_elsewhere_is_refused_at_the_post_and_comes_back_whole() {
     let mut sibling: Qp = a.pd.endpoint(required(&a.ctx), DEPTH).unwrap();
     let refused = sibling.post(to_b.send(own), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::ForeignPeer);
-    a.qp.post(to_b.write(refused.into_inner().into_source(), of_b), Token(2)).unwrap();
+    a.qp.post(to_b.write(refused.into_inner(), of_b), Token(2)).unwrap();
     assert!(matches!(wait(&mut a.qp), Event::Written(_)));
     assert_eq!(a.qp.in_flight() + sibling.in_flight(), 0);
 }

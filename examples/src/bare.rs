@@ -10,8 +10,8 @@ use efa_core::soft::{Profile, Storage};
 use efa_core::work::{Event, Failure};
 use efa_core::{Context, Error, Token};
 
-use efa_core::connect::connect;
 use crate::pattern::{Mismatch, Pattern};
+use efa_core::connect::connect;
 
 static WIRE: Storage<2, 8, 6> = Storage::new();
 static SOURCE: Arena<256> = Arena::new();

@@ -26,12 +26,12 @@ use efa_core::{Limits, Provider};
 
 pub use case::Operation;
 
-use efa_core::connect::connect;
 use crate::fault::Fault;
 use crate::human::{Bytes, Rate, Time};
 use crate::stats::Summary;
 use crate::table::Table;
 use case::{BURST, Case, RECEIVES, Schedule};
+use efa_core::connect::connect;
 use initiator::Initiator;
 use port::{Memory, Port};
 use responder::Responder;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use efa_core::qp::Depth;
 use efa_core::{Context, Provider};
 
-use efa_core::connect::connect;
 use crate::fault::Fault;
+use efa_core::connect::connect;
 use receiver::Receiver;
 use sender::Sender;
 

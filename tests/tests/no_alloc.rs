@@ -225,7 +225,7 @@ fn refusals_and_failures_allocate_nothing_and_give_the_buffers_back() {
     none_in(|| {
         let short = window.range(0..8).unwrap();
         let refused = rig.a.endpoint.post(rig.a.peer.write(local.take().unwrap(), short), Token(1)).unwrap_err();
-        local = Some(refused.into_inner().into_source());
+        local = Some(refused.into_inner());
         rig.a.endpoint.post(rig.a.peer.write(local.take().unwrap(), window), Token(2)).unwrap();
         rig.drive(1, |event| match event {
             Event::Failed { failure, buffers } => {

@@ -117,7 +117,10 @@ macro_rules! has {
         $(#[$attr])*
         pub trait $name: QpKind {}
 
-        $(impl<F: FeatureSet> $name for Srd<$mask, F> {})*
+        $(
+            #[diagnostic::do_not_recommend]
+            impl<F: FeatureSet> $name for Srd<$mask, F> {}
+        )*
     };
 }
 

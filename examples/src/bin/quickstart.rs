@@ -1,10 +1,10 @@
 //! The first program: a service keeps its endpoint in a struct and runs in a thread; a client sends to it, and writes
 //! into its memory. It runs on a software device; with hardware only the two contexts come from elsewhere.
 
+use efa_core::connect::{Side, connect};
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteWrite};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::{Context, Error, Token, flow::Arrivals, qp::Depth, work::Event};
-use efa_core::connect::{Side, connect};
 use std::thread;
 
 /// No lifetimes: whoever has the struct has the endpoint, its peer and its memory.

@@ -6,8 +6,8 @@ use efa_core::work::Event;
 use efa_core::{Provider, Token};
 
 use super::case::{BURST, Case, IN_FLIGHT, Operation, RECEIVES, Round};
-use efa_core::connect::Side;
 use crate::fault::Fault;
+use efa_core::connect::Side;
 
 /// A side's memory for the whole run, registered once.
 #[derive(Debug)]

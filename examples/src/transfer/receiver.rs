@@ -11,8 +11,8 @@ use efa_core::{Provider, Token};
 use super::sender::post_receives;
 use super::{MAX_WINDOW, NOTE, NOTES};
 use crate::chunks::{Chunk, Chunks, Ledger};
-use efa_core::connect::Side;
 use crate::fault::Fault;
+use efa_core::connect::Side;
 
 #[derive(Debug)]
 pub(super) struct Receiver<P: Provider, W> {

@@ -11,8 +11,8 @@ use efa_core::{Provider, Token};
 
 use super::{MAX_WINDOW, NOTE, NOTES, Options};
 use crate::chunks::Chunks;
-use efa_core::connect::Side;
 use crate::fault::Fault;
+use efa_core::connect::Side;
 
 /// The token of what is no chunk.
 const NO_CHUNK: Token = Token(u64::MAX);
