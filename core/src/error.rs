@@ -222,6 +222,8 @@ pub enum Limit {
     PoolBytes,
     /// Slots of a pool.
     PoolSlots,
+    /// Buffers of one SEND.
+    SendBuffers,
     /// Bytes of one message.
     MessageBytes,
     /// Bytes of one RDMA operation.
@@ -495,6 +497,7 @@ impl fmt::Display for Verb {
 impl Limit {
     fn remedy(self) -> &'static str {
         match self {
+            Self::SendBuffers => "send them one by one (R09)",
             Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
             Self::RdmaBytes => "split it into several operations (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
@@ -525,6 +528,7 @@ impl fmt::Display for Limit {
             Self::FrozenRanges => "frozen ranges of one region",
             Self::PoolBytes => "bytes of a pool",
             Self::PoolSlots => "slots of the pool",
+            Self::SendBuffers => "buffers of one SEND",
             Self::MessageBytes => "bytes of one message",
             Self::RdmaBytes => "bytes of one RDMA operation",
             Self::RecvBytes => "bytes of one receive buffer",

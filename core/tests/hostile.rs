@@ -188,12 +188,20 @@ fn an_operation_that_does_not_exist_keeps_its_number_and_gives_the_buffers_back(
     let (failure, slice) = stage.failed();
     assert_eq!((failure.kind, slice.is_some()), (Kind::Unknown(7), true));
     assert!(failure.to_string().contains("operation 7"), "{failure}");
-    // A success of an operation that was not posted: the buffers come back all the same.
-    for op in [control1::OP_RDMA_READ, control1::OP_RDMA_WRITE, 5] {
-        let send = stage.send(2);
+    stage.usable();
+}
+
+#[test]
+fn r20_a_success_of_another_operation_than_the_one_posted_is_stale_and_releases_nothing() {
+    let mut stage = stage(CAPS);
+    let send = stage.send(2);
+    for (count, op) in [control1::OP_RDMA_READ, control1::OP_RDMA_WRITE, 5].into_iter().enumerate() {
         stage.device.send_done(send, 0, op);
-        assert_eq!(slice_of(stage.qp.poll().unwrap()).len(), 8);
+        assert!(stage.qp.poll().is_none());
+        assert_eq!((stage.qp.stats().stale as usize, stage.qp.in_flight()), (count + 1, 1));
     }
+    stage.device.send_done(send, 0, control1::OP_SEND);
+    assert_eq!(slice_of(stage.qp.poll().unwrap()).len(), 8);
     stage.usable();
 }
 
@@ -404,10 +412,9 @@ fn r01_every_transition_takes_exactly_its_attributes_and_gives_the_queue_pair_ba
     let attr = RtsAttr::new().psn(9).rnr_retry(required(&stage.ctx), retry);
     let rts = step!(rtr, rts(attr), Rts, Mask::STATE | Mask::SQ_PSN | Mask::RNR_RETRY);
     assert_eq!((device.last_move().sq_psn, device.last_move().rnr_retry), (9, 3));
-    let rts = step!(rts, rts(RtsAttr::new()), Rts, Mask::STATE);
     let sqd = step!(rts, drain(), Sqd, Mask::STATE);
     let sqd = step!(sqd, drain(), Sqd, Mask::STATE);
-    let rts = step!(sqd, rts(RtsAttr::new()), Rts, Mask::STATE);
+    let rts = step!(sqd, resume(), Rts, Mask::STATE);
     let err = step!(rts, error(), Err, Mask::STATE);
     let err = step!(err, error(), Err, Mask::STATE);
     let reset = step!(err, reset(), Reset, Mask::STATE);

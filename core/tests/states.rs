@@ -207,7 +207,7 @@ fn r01_r02_a_drained_send_queue_receives_and_sends_again_after_rts() {
     sqd.post_recv(zeros(&pd, 8), Token(2)).unwrap();
     other.post(to_qp.send_empty(), Token(3)).unwrap();
     while !matches!(wait(&mut sqd), Event::Received(message) if message.token == Token(2)) {}
-    let mut qp = sqd.rts(RtsAttr::new()).unwrap();
+    let mut qp = sqd.resume().unwrap();
     qp.post(to_other.send_empty(), Token(4)).unwrap();
     while qp.in_flight() > 0 {
         assert!(matches!(wait(&mut qp), Event::Sent(_)));

@@ -19,12 +19,12 @@ fn prepared<P: Provider>(
     Ok([reset.prepare()?, init.prepare()?])
 }
 
-fn around<P: Provider>(rts: Endpoint<P>, attr: RtsAttr) -> Result<QueuePair<P, Err, Srd>, Error> {
-    Ok(rts.rts(attr)?.drain()?.drain()?.rts(attr)?.error()?.error()?)
+fn around<P: Provider>(rts: Endpoint<P>) -> Result<QueuePair<P, Err, Srd>, Error> {
+    Ok(rts.drain()?.drain()?.resume()?.error()?.error()?)
 }
 
-fn from_sqe<P: Provider>(sqe: QueuePair<P, Sqe, Srd>, attr: RtsAttr) -> Result<Endpoint<P>, Error> {
-    Ok(sqe.rts(attr)?)
+fn from_sqe<P: Provider>(sqe: QueuePair<P, Sqe, Srd>) -> Result<Endpoint<P>, Error> {
+    Ok(sqe.resume()?)
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -57,6 +57,8 @@ pub(crate) struct Identity {
     pub(crate) pd: PdId,
     pub(crate) max_rdma: u32,
     pub(crate) max_inline: u16,
+    /// Buffers of one SEND.
+    pub(crate) max_buffers: u8,
     pub(crate) qpn: Qpn,
     pub(crate) qkey: Qkey,
     pub(crate) incarnation: Incarnation,
@@ -136,6 +138,7 @@ impl<P: Provider> Inner<P> {
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
+                max_buffers: limits.max_send_sge,
                 max_msg: limits.max_msg_size,
             },
             turn: false,
@@ -162,6 +165,8 @@ impl<P: Provider> Inner<P> {
     /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.
     pub(crate) fn start_over(&mut self, id: u32) {
         self.identity.id = id;
+        let stale = self.send_completions.drain().saturating_add(self.recv_completions.drain());
+        self.stats.stale = self.stats.stale.saturating_add(stale);
         self.send.rewind();
         self.recv.rewind();
         self.identity.incarnation = Incarnation::from_random(self.provider.entropy());

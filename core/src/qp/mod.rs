@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            init()         rtr()         rts(..)
-//!   RESET ───────────▶ INIT ───────▶ RTR ─────────▶ RTS ◀──────▶ SQD, SQE
+//!   RESET ───────────▶ INIT ───────▶ RTR ─────────▶ RTS ◀──────▶ SQD, SQE  drain(), resume()
 //!     ▲                  │            │              │
 //!     └── reset() ───────┴──────▶ ERR ◀──────────────┘  error()
 //! ```
@@ -40,5 +40,7 @@ pub use kind::{
     Unsolicited, ops,
 };
 pub use pair::{Endpoint, Granted as GrantedDepth, QueuePair, Shutdown};
-pub use state::{CanReceive, CanSend, Err, Init, MovesTo, Reachable, Reset, Rtr, Rts, Sqd, Sqe, State};
+pub use state::{
+    CanReceive, CanSend, Err, Init, MovesTo, Reachable, Reset, Resumes, Rtr, Rts, Sqd, Sqe, Starts, State,
+};
 pub use table::{QpAttr, QpState, QpType, Transition, transition};

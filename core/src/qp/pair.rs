@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use super::inner::next_id;
 use super::{
-    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Rtr, Rts,
-    RtsAttr, Sqd, Srd, State,
+    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Resumes,
+    Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
 };
 use crate::flags::QpAttrMask;
 use crate::provider::Provider;
@@ -115,7 +115,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// [`Error::ForeignToken`] for a token of another device, or what the device answered; with the queue pair.
     pub fn rts(self, attr: RtsAttr) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
     where
-        S: MovesTo<Rts>,
+        S: Starts,
     {
         let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK) };
         if let Some((token, retry)) = attr.rnr_retry {
@@ -126,6 +126,17 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             qp_attr.mask |= QpAttrMask::RNR_RETRY;
         }
         self.move_to(&qp_attr)
+    }
+
+    /// From SQD or SQE back to RTS: what waits in the send queue goes on.
+    ///
+    /// # Errors
+    /// What the device answered, with the queue pair.
+    pub fn resume(self) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
+    where
+        S: Resumes,
+    {
+        self.move_to(&QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK))
     }
 
     /// From RESET or INIT all the way to RTS, with a random queue key and the defaults of [`InitAttr`] and [`RtsAttr`].
@@ -143,7 +154,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         rtr.rts(RtsAttr::new()).map_err(|refused| refused.map(Into::into))
     }
 
-    /// To SQD: what the device has begun completes; the rest waits, in flight, for [`QueuePair::rts`].
+    /// To SQD: what the device has begun completes; the rest waits, in flight, for [`QueuePair::resume`].
     ///
     /// # Errors
     /// What the device answered, with the queue pair.
@@ -165,7 +176,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.move_to(&QpAttr::to(Err::STATE, <S as MovesTo<Err>>::MASK))
     }
 
-    /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew.
+    /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew. Arrivals that
+    /// were not polled are dropped, and counted as stale: nothing in them tells one life from the next (R20, R21).
     ///
     /// # Errors
     /// [`Error::InFlight`] while anything is in flight, since RESET gives no buffer back: go to ERR and poll

@@ -54,7 +54,7 @@ states!(
     label = "not from this state",
     note = "the way up is RESET, `init(..)` INIT, `rtr()` RTR, `rts(..)` RTS; `prepare()` goes all of it from RESET",
     note = "the way down is `error()`, from every state but RESET, and `reset()`, once nothing is in flight",
-    note = "`drain()` goes from RTS to SQD; `rts(..)` goes back from SQD and SQE"
+    note = "`drain()` goes from RTS to SQD; `resume()` goes back from SQD and SQE"
 )]
 pub trait MovesTo<T: State>: State {
     /// The attribute mask of the transition, from the table.
@@ -66,7 +66,10 @@ pub trait MovesTo<T: State>: State {
 
 macro_rules! moves {
     ($($from:ident => $($to:ident)*;)*) => {
-        $($(impl MovesTo<$to> for $from {})*)*
+        $($(
+            #[diagnostic::do_not_recommend]
+            impl MovesTo<$to> for $from {}
+        )*)*
 
         /// The transitions of the types, for comparison with the table.
         #[cfg(test)]
@@ -85,6 +88,26 @@ moves! {
     Sqe => Reset Rts Err;
     Err => Reset Err;
 }
+
+/// The state from which RTS is entered for the first time, with a sequence number.
+#[diagnostic::on_unimplemented(
+    message = "`rts(..)` leads from RTR to RTS, not from `{Self}` (R01)",
+    label = "not from this state",
+    note = "from SQD and SQE, `resume()` goes back to RTS: the sequence number and the retries were given once"
+)]
+pub trait Starts: MovesTo<Rts> {}
+
+/// States from which a queue pair goes back to RTS.
+#[diagnostic::on_unimplemented(
+    message = "`resume()` leads from SQD or SQE back to RTS, not from `{Self}` (R01)",
+    label = "not from this state",
+    note = "the way up is RESET, `init(..)` INIT, `rtr()` RTR, `rts(..)` RTS"
+)]
+pub trait Resumes: MovesTo<Rts> {}
+
+impl Starts for Rtr {}
+impl Resumes for Sqd {}
+impl Resumes for Sqe {}
 
 /// States in which receives can be posted.
 #[diagnostic::on_unimplemented(

@@ -93,6 +93,16 @@ impl CompletionQueue {
         if differs == 0 { Next::Good(entry) } else { Next::Other(entry) }
     }
 
+    /// Consumes whatever there is; gives how many entries that was.
+    pub(crate) fn drain(&mut self) -> u32 {
+        let mut count = 0;
+        // At most as many as there are places: a device that goes on writing does not hold this up.
+        while count < self.end / self.stride && !matches!(self.next(), Next::Empty) {
+            count += 1;
+        }
+        count
+    }
+
     fn wrap(&mut self) {
         self.position = 0;
         self.expected ^= PHASE;

@@ -12,6 +12,8 @@ use crate::memory::RawBuffer;
 use crate::provider::RecvRing;
 
 const QUADS: usize = 2;
+/// What a receive's slot is marked with: what arrives in it is the sender's choice.
+const OP: u8 = 0;
 
 /// A receive queue: one descriptor for each buffer, one doorbell for a list of receives.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl RecvQueue {
     /// `false` if the queue is full: nothing happened, and the buffers are still the caller's.
     #[inline(always)]
     pub(crate) fn stage(&mut self, token: u64, tag: u8, count: usize, buffers: [RawBuffer; 2]) -> bool {
-        let Some(req_id) = self.slots.begin(token, tag, buffers) else {
+        let Some(req_id) = self.slots.begin(token, OP, tag, buffers) else {
             return false;
         };
         for (index, buffer) in buffers.iter().take(count).enumerate() {
@@ -89,7 +91,7 @@ impl RecvQueue {
     /// Ends the receive of a completion.
     #[inline(always)]
     pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
-        self.slots.end(req_id)
+        self.slots.end(req_id, OP)
     }
 
     /// Ends some receive, whichever: for after the queue pair was destroyed.

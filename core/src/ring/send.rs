@@ -85,7 +85,7 @@ impl SendQueue {
     /// buffers are still the caller's.
     #[inline(always)]
     pub(crate) fn stage(&mut self, token: u64, tag: u8, entry: [Quad; QUADS], buffers: [RawBuffer; 2]) -> bool {
-        let Some(req_id) = self.slots.begin(token, tag, buffers) else {
+        let Some(req_id) = self.slots.begin(token, op_of(entry[0]), tag, buffers) else {
             return false;
         };
         let at = self.position as usize;
@@ -117,6 +117,7 @@ impl SendQueue {
         let doorbell = unsafe { self.doorbell.as_ref() };
         ring_send_doorbell(doorbell, self.producer & 0xFFFF);
         self.staged = 0;
+        self.slots.announced();
     }
 
     /// Takes the last staged entry back, which the device has not seen; `None` if there is none.
@@ -145,8 +146,13 @@ impl SendQueue {
 
     /// Ends the operation of a completion.
     #[inline(always)]
-    pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
-        self.slots.end(req_id)
+    pub(crate) fn end(&mut self, req_id: u16, op: u8) -> Option<Finished> {
+        self.slots.end(req_id, op)
+    }
+
+    /// Ends the operation of a completion that is not good.
+    pub(crate) fn end_failed(&mut self, req_id: u16) -> Option<Finished> {
+        self.slots.end_failed(req_id)
     }
 
     /// Ends some operation, whichever: for after the queue pair was destroyed.
@@ -173,4 +179,10 @@ impl SendQueue {
         self.failed = false;
         self.slots.reopen();
     }
+}
+
+/// The operation of an entry's first quad.
+#[inline(always)]
+fn op_of(head: Quad) -> u8 {
+    (head >> 16) as u8 & control1::OP_MASK
 }

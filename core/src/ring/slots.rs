@@ -15,11 +15,10 @@ use crate::memory::RawBuffer;
 #[repr(C, align(64))]
 pub struct Slot {
     token: u64,
-    /// How many operations began before this one, while it is occupied.
-    sequence: u32,
-    /// The next vacant slot, while this one is vacant.
+    /// The next vacant slot; of an operation that was not announced yet, the one staged before it.
     next: u16,
-    occupied: bool,
+    /// What is in it; [`Slot::EMPTY`] if it is vacant.
+    mark: u8,
     tag: u8,
     buffers: [RawBuffer; 2],
 }
@@ -29,13 +28,14 @@ unsafe impl Send for Slot {}
 
 impl Slot {
     /// A slot as a queue pair expects it.
-    pub const VACANT: Self =
-        Self { token: 0, sequence: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
+    pub const VACANT: Self = Self { token: 0, next: 0, mark: Self::EMPTY, tag: 0, buffers: [RawBuffer::NONE; 2] };
+
+    const EMPTY: u8 = 0;
 }
 
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("occupied", &self.occupied).field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("Slot").field("mark", &self.mark).field("token", &self.token).finish_non_exhaustive()
     }
 }
 
@@ -58,8 +58,8 @@ pub(crate) struct Slots {
     /// The depth; 0 once the queue was closed.
     limit: u16,
     mask: u16,
-    /// Operations begun.
-    sequence: u32,
+    /// The operation staged last; `NONE` if all are announced.
+    staged: u16,
     /// The generation at its place in a request id.
     generation: u16,
     occupied: u16,
@@ -84,7 +84,7 @@ impl Slots {
             head: 0,
             limit: depth as u16,
             mask,
-            sequence: 0,
+            staged: NONE,
             generation: ((u32::from(generation) << shift) & 0xFFFF) as u16,
             occupied: 0,
         };
@@ -121,9 +121,9 @@ impl Slots {
         (self.generation, !self.mask)
     }
 
-    /// Records an operation; gives its request id, or `None` if the queue is full.
+    /// Records an operation, whose completion says `op`; gives its request id, or `None` if the queue is full.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, token: u64, tag: u8, buffers: [RawBuffer; 2]) -> Option<u16> {
+    pub(crate) fn begin(&mut self, token: u64, op: u8, tag: u8, buffers: [RawBuffer; 2]) -> Option<u16> {
         let index = self.head;
         if index >= self.limit {
             return None;
@@ -133,35 +133,63 @@ impl Slots {
         self.head = slot.next;
         self.occupied += 1;
         slot.token = token;
-        slot.sequence = self.sequence;
-        self.sequence = self.sequence.wrapping_add(1);
+        slot.next = self.staged;
+        self.staged = index;
+        slot.mark = Self::mark(op);
         slot.tag = tag;
-        slot.occupied = true;
         slot.buffers = buffers;
         Some(index | self.generation)
     }
 
-    /// Ends the operation of a completion's request id, which may be any number; `None` if there is none.
+    const fn mark(op: u8) -> u8 {
+        (op & 0xF) + 1
+    }
+
+    /// What was begun is announced now: it can be taken back no more.
     #[inline(always)]
-    pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
+    pub(crate) fn announced(&mut self) {
+        self.staged = NONE;
+    }
+
+    /// Ends the operation of a good completion, if its request id, which may be any number, is that of an
+    /// `op` in flight.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, req_id: u16, op: u8) -> Option<Finished> {
+        self.end_if(req_id, |mark| mark == Self::mark(op))
+    }
+
+    /// Ends the operation of a completion that is not good: there the operation's kind tells nothing.
+    pub(crate) fn end_failed(&mut self, req_id: u16) -> Option<Finished> {
+        self.end_if(req_id, |mark| mark != Slot::EMPTY)
+    }
+
+    #[inline(always)]
+    fn end_if(&mut self, req_id: u16, is_it: impl Fn(u8) -> bool) -> Option<Finished> {
         let index = req_id & self.mask;
         // SAFETY: masked.
         let slot = unsafe { &mut *self.slot(index) };
-        if !slot.occupied || req_id & !self.mask != self.generation {
+        if !is_it(slot.mark) || req_id & !self.mask != self.generation {
             return None;
         }
-        slot.occupied = false;
+        slot.mark = Slot::EMPTY;
         slot.next = self.head;
         self.head = index;
         self.occupied -= 1;
         Some(Finished { token: slot.token, tag: slot.tag, buffers: slot.buffers })
     }
 
-    /// Ends the operation that began last, as if it never had; `None` if a completion ended it already.
+    /// Ends the operation staged last, as if it never was; `None` if a completion ended it already.
     pub(crate) fn end_last(&mut self) -> Option<Finished> {
-        self.sequence = self.sequence.wrapping_sub(1);
-        let last = self.sequence;
-        self.end_where(|slot| slot.sequence == last)
+        let index = self.staged;
+        if index > self.mask {
+            return None;
+        }
+        // SAFETY: index <= mask.
+        let slot = unsafe { &*self.slot(index) };
+        // A completion of what was not announced has broken the chain, which then ends here: what is in its
+        // place is vacant, or was staged after it.
+        self.staged = if slot.mark == Slot::EMPTY { NONE } else { slot.next };
+        self.end_failed(index | self.generation)
     }
 
     /// Has no vacant slot any more: for a queue that failed.
@@ -177,19 +205,15 @@ impl Slots {
 
     /// Ends some operation, whichever: for after the queue pair was destroyed.
     pub(crate) fn end_any(&mut self) -> Option<Finished> {
-        self.end_where(|_| true)
-    }
-
-    fn end_where(&mut self, wanted: impl Fn(&Slot) -> bool) -> Option<Finished> {
         if self.occupied == 0 {
             return None;
         }
         let index = (0..=self.mask).find(|&index| {
             // SAFETY: index <= mask.
             let slot = unsafe { &*self.slot(index) };
-            slot.occupied && wanted(slot)
+            slot.mark != Slot::EMPTY
         })?;
-        self.end(index | self.generation)
+        self.end_failed(index | self.generation)
     }
 }
 
@@ -209,23 +233,63 @@ mod tests {
     fn a_full_queue_gives_no_request_id_and_each_end_makes_room_for_one() {
         let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 3);
-        let ids: Vec<u16> = (0..4).map(|t| slots.begin(t, 0, [RawBuffer::NONE; 2]).unwrap()).collect();
-        assert!(slots.begin(9, 0, [RawBuffer::NONE; 2]).is_none());
-        assert_eq!(slots.end(ids[2]).unwrap().token, 2);
+        let ids: Vec<u16> = (0..4).map(|t| slots.begin(t, 0, 0, [RawBuffer::NONE; 2]).unwrap()).collect();
+        assert!(slots.begin(9, 0, 0, [RawBuffer::NONE; 2]).is_none());
+        assert_eq!(slots.end(ids[2], 0).unwrap().token, 2);
         assert!(!slots.is_full());
-        assert_eq!(slots.begin(9, 0, [RawBuffer::NONE; 2]), Some(ids[2]));
+        assert_eq!(slots.begin(9, 0, 0, [RawBuffer::NONE; 2]), Some(ids[2]));
     }
 
     #[test]
     fn r20_a_request_id_of_another_generation_or_of_a_vacant_slot_ends_nothing() {
         let mut storage = [Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 5);
-        let id = slots.begin(7, 1, [RawBuffer::NONE; 2]).unwrap();
+        let id = slots.begin(7, 2, 1, [RawBuffer::NONE; 2]).unwrap();
         let step = if cfg!(miri) { 97 } else { 1 };
         for other in (0..=u16::MAX).step_by(step).filter(|&other| other != id) {
-            assert!(slots.end(other).is_none(), "{other:#x} ended {id:#x}");
+            assert!(slots.end_failed(other).is_none(), "{other:#x} ended {id:#x}");
         }
-        assert_eq!(slots.end(id).unwrap().token, 7);
-        assert!(slots.end(id).is_none());
+        assert_eq!(slots.end(id, 2).unwrap().token, 7);
+        assert!(slots.end(id, 2).is_none());
+    }
+
+    #[test]
+    fn a_completion_of_another_operation_than_the_one_in_flight_ends_nothing() {
+        let mut storage = [Slot::VACANT];
+        let mut slots = slots(&mut storage, 0);
+        let id = slots.begin(7, 2, 0, [RawBuffer::NONE; 2]).unwrap();
+        assert!(slots.end(id, 0).is_none() && slots.end(id, 1).is_none());
+        assert_eq!(slots.end(id, 2).unwrap().token, 7);
+    }
+
+    #[test]
+    fn what_was_staged_comes_back_last_to_first_and_what_was_announced_does_not() {
+        let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
+        let mut slots = slots(&mut storage, 1);
+        let announced = slots.begin(0, 0, 0, [RawBuffer::NONE; 2]).unwrap();
+        slots.announced();
+        for token in 1..4 {
+            slots.begin(token, 0, 0, [RawBuffer::NONE; 2]).unwrap();
+        }
+        let back: Vec<u64> = core::iter::from_fn(|| slots.end_last()).map(|finished| finished.token).collect();
+        assert_eq!(back, [3, 2, 1]);
+        assert_eq!(slots.end(announced, 0).unwrap().token, 0);
+    }
+
+    #[test]
+    fn completions_of_what_was_not_announced_leave_nothing_in_flight_to_be_taken_back() {
+        for lie in 0..3 {
+            let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
+            let mut slots = slots(&mut storage, 0);
+            let announced = slots.begin(9, 0, 0, [RawBuffer::NONE; 2]).unwrap();
+            slots.announced();
+            let staged: Vec<u16> = (0..3).map(|t| slots.begin(t, 0, 0, [RawBuffer::NONE; 2]).unwrap()).collect();
+            assert!(slots.end(staged[lie], 0).is_some());
+            slots.begin(3, 0, 0, [RawBuffer::NONE; 2]).unwrap();
+            for _ in 0..8 {
+                assert!(slots.end_last().is_none_or(|finished| finished.token != 9));
+            }
+            assert_eq!(slots.end(announced, 0).unwrap().token, 9);
+        }
     }
 }

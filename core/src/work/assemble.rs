@@ -155,6 +155,10 @@ fn check_source<S: SendSource>(source: &S, to: &PeerCore, qp: &Identity) -> Resu
     if let Some(of) = source.foreign_to(qp.pd) {
         return Err(Error::ForeignDomain { of, domain: qp.pd });
     }
+    if S::BUFFERS > 1 && S::BUFFERS > qp.max_buffers {
+        let (asked, limit) = (S::BUFFERS.into(), qp.max_buffers.into());
+        return Err(Error::AboveLimit { what: Limit::SendBuffers, asked, limit });
+    }
     let (total, limit) = (source.total(), to.max_msg);
     if total > limit as usize {
         return Err(Error::AboveLimit { what: Limit::MessageBytes, asked: total as u64, limit: limit.into() });

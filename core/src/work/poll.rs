@@ -19,6 +19,10 @@ impl<P: Provider> Inner<P> {
     #[inline]
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
+        if self.send.staged() != 0 {
+            // A batch was forgotten: it goes out now, or what waits for it would wait for ever.
+            self.send.announce();
+        }
         self.turn = !self.turn;
         if self.turn {
             self.poll_recv().or_else(|| self.poll_send())
@@ -33,7 +37,7 @@ impl<P: Provider> Inner<P> {
             match self.send_completions.next() {
                 Next::Empty => return None,
                 Next::Good(entry) => {
-                    if let Some(finished) = self.send.end(entry.req_id()) {
+                    if let Some(finished) = self.send.end(entry.req_id(), entry.op()) {
                         return Some(done(entry.op(), take(finished)));
                     }
                     self.stats.stale = self.stats.stale.saturating_add(1);
@@ -95,7 +99,7 @@ impl<P: Provider> Inner<P> {
     fn odd_send(&mut self, entry: Entry) -> Option<Event> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
-        let Some(finished) = ours.then(|| self.send.end(entry.req_id())).flatten() else {
+        let Some(finished) = ours.then(|| self.send.end_failed(entry.req_id())).flatten() else {
             self.stats.stale = self.stats.stale.saturating_add(1);
             return None;
         };

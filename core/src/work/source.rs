@@ -41,6 +41,8 @@ pub trait WritableBuffer: OneBuffer {}
 )]
 pub trait SendSource: Sealed {
     #[doc(hidden)]
+    const BUFFERS: u8;
+    #[doc(hidden)]
     fn total(&self) -> usize;
     #[doc(hidden)]
     fn foreign_to(&self, pd: PdId) -> Option<PdId>;
@@ -57,8 +59,6 @@ pub trait SendSource: Sealed {
     note = "a `Frozen` is shared, so nothing may write it"
 )]
 pub trait RecvTarget: SendSource {
-    #[doc(hidden)]
-    const BUFFERS: u8;
     #[doc(hidden)]
     fn longest(&self) -> usize;
 }
@@ -106,6 +106,8 @@ macro_rules! buffer {
         }
 
         impl SendSource for $name {
+            const BUFFERS: u8 = 1;
+
             #[inline(always)]
             fn total(&self) -> usize {
                 self.len()
@@ -138,6 +140,8 @@ impl WritableBuffer for ExposedPart {}
 impl<A: OneBuffer, B: OneBuffer> Sealed for (A, B) {}
 
 impl<A: OneBuffer, B: OneBuffer> SendSource for (A, B) {
+    const BUFFERS: u8 = 2;
+
     fn total(&self) -> usize {
         self.0.bytes().saturating_add(self.1.bytes())
     }
@@ -157,6 +161,8 @@ impl<A: OneBuffer, B: OneBuffer> SendSource for (A, B) {
 impl<B: OneBuffer> Sealed for [B; 2] {}
 
 impl<B: OneBuffer> SendSource for [B; 2] {
+    const BUFFERS: u8 = 2;
+
     fn total(&self) -> usize {
         self[0].bytes().saturating_add(self[1].bytes())
     }
@@ -173,8 +179,6 @@ impl<B: OneBuffer> SendSource for [B; 2] {
 }
 
 impl RecvTarget for Slice {
-    const BUFFERS: u8 = 1;
-
     #[inline(always)]
     fn longest(&self) -> usize {
         self.len()
@@ -182,16 +186,12 @@ impl RecvTarget for Slice {
 }
 
 impl RecvTarget for ExposedPart {
-    const BUFFERS: u8 = 1;
-
     fn longest(&self) -> usize {
         self.len()
     }
 }
 
 impl<B: WritableBuffer> RecvTarget for [B; 2] {
-    const BUFFERS: u8 = 2;
-
     fn longest(&self) -> usize {
         self[0].bytes().max(self[1].bytes())
     }
