@@ -117,7 +117,8 @@ pub struct SoftCq {
     ring: CqRing,
 }
 
-/// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted.
+/// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted. Its rings
+/// and slots are its own until it is dropped, destroyed or not.
 #[derive(Debug)]
 pub struct SoftQp {
     device: SoftDevice,
@@ -185,7 +186,8 @@ impl SoftQp {
 impl Drop for SoftQp {
     fn drop(&mut self) {
         if !self.alive || self.destroy().is_ok() {
-            return;
+            // Not before: until now its rings and slots were this handle's.
+            return self.device.owner.lock().vacate_qp(self.index);
         }
         self.device.leaks().count_queue_pair();
         mem::forget(self.memory.take());

@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::objects::{AhCell, MrCell};
 use super::ring::{Doorbells, Line, SlotCell};
 use super::slab::{SharedSlab, Slab};
-use super::tables::{AhEntry, Cq, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, Qp, Slabs, State};
+use super::tables::{
+    AhEntry, Cq, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, QpEntry, Slabs, State,
+};
 use super::wire::{Owner, QueueMemory, Shared, StaticMemory, Wire};
 use super::{Config, SoftDevice};
 use crate::{Error, Limits};
@@ -49,7 +51,7 @@ pub struct Storage<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
 struct Tables<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
     pds: [[Option<Pd>; 2]; QPS],
     cqs: [[Option<Cq>; 2]; QPS],
-    qps: [Option<Qp>; QPS],
+    qps: [QpEntry; QPS],
     numbers: [[Number; QPS]; NICS],
     live: [Option<Live>; QPS],
     mrs: [MrEntry; REGIONS],
@@ -81,7 +83,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
             tables: UnsafeCell::new(Tables {
                 pds: [const { [const { None }; 2] }; QPS],
                 cqs: [const { [const { None }; 2] }; QPS],
-                qps: [const { None }; QPS],
+                qps: [const { QpEntry::FREE }; QPS],
                 numbers: [[Number::FREE; QPS]; NICS],
                 live: [None; QPS],
                 mrs: [const { MrEntry::FREE }; REGIONS],
@@ -192,7 +194,7 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
     let slabs = Slabs {
         pds: Slab::Heap(table((asked.max_pd as usize).min(MAX_PACKETS), || None)),
         cqs: Slab::Heap(table((asked.max_cq as usize).min(MAX_PACKETS), || None)),
-        qps: Slab::Heap(table(qps, || None)),
+        qps: Slab::Heap(table(qps, || QpEntry::FREE)),
         numbers: Slab::Heap(table(qps * NICS, || Number::FREE)),
         live: Slab::Heap(table(qps, || None)),
         mrs: Slab::Heap(table(regions, || MrEntry::FREE)),
