@@ -5,6 +5,7 @@
 mod common;
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -431,6 +432,19 @@ fn threads_that_make_and_drop_queue_pairs_on_static_storage_never_share_slots() 
             });
         }
     });
+}
+
+#[test]
+fn a_sink_that_panics_leaves_the_rest_to_be_released_with_the_queue_pair() {
+    let Two { mut a, pd, .. } = Two::new();
+    let numbers = [1, 2, 3].map(|token| {
+        let (_, slice, number) = counted(&pd);
+        a.post_recv(slice, Token(token)).unwrap();
+        number
+    });
+    let result = catch_unwind(AssertUnwindSafe(|| a.shut_down(|| true, |event| panic!("at {:?}", event.token()))));
+    assert!(result.is_err());
+    assert_eq!(numbers.map(Counted::drops), [1; 3]);
 }
 
 #[test]
