@@ -15,10 +15,10 @@ use crate::memory::RawBuffer;
 #[repr(C, align(64))]
 pub struct Slot {
     token: u64,
-    /// How many operations began before this one, while it is occupied.
-    sequence: u32,
     /// The next vacant slot, while this one is vacant.
     next: u16,
+    /// The slot of the operation that began before this one, whether or not that one still is.
+    before: u16,
     occupied: bool,
     tag: u8,
     buffers: [RawBuffer; 2],
@@ -30,7 +30,7 @@ unsafe impl Send for Slot {}
 impl Slot {
     /// A slot as a queue pair expects it.
     pub const VACANT: Self =
-        Self { token: 0, sequence: 0, next: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
+        Self { token: 0, next: 0, before: 0, occupied: false, tag: 0, buffers: [RawBuffer::NONE; 2] };
 }
 
 impl fmt::Debug for Slot {
@@ -58,8 +58,8 @@ pub(crate) struct Slots {
     /// The depth; 0 once the queue was closed.
     limit: u16,
     mask: u16,
-    /// Operations begun.
-    sequence: u32,
+    /// The slot of the operation that began last.
+    last: u16,
     /// The generation at its place in a request id.
     generation: u16,
     occupied: u16,
@@ -84,7 +84,7 @@ impl Slots {
             head: 0,
             limit: depth as u16,
             mask,
-            sequence: 0,
+            last: NONE,
             generation: ((u32::from(generation) << shift) & 0xFFFF) as u16,
             occupied: 0,
         };
@@ -133,8 +133,8 @@ impl Slots {
         self.head = slot.next;
         self.occupied += 1;
         slot.token = token;
-        slot.sequence = self.sequence;
-        self.sequence = self.sequence.wrapping_add(1);
+        slot.before = self.last;
+        self.last = index;
         slot.tag = tag;
         slot.occupied = true;
         slot.buffers = buffers;
@@ -157,11 +157,18 @@ impl Slots {
         Some(Finished { token: slot.token, tag: slot.tag, buffers: slot.buffers })
     }
 
-    /// Ends the operation that began last, as if it never had; `None` if a completion ended it already.
+    /// Ends the operation that began last, as if it never had.
+    ///
+    /// Only for operations that no completion can have ended: then those that began last are a chain of slots
+    /// that nobody else took meanwhile. `None` if there is none such.
     pub(crate) fn end_last(&mut self) -> Option<Finished> {
-        self.sequence = self.sequence.wrapping_sub(1);
-        let last = self.sequence;
-        self.end_where(|slot| slot.sequence == last)
+        let last = self.last;
+        if last > self.mask {
+            return None;
+        }
+        // SAFETY: last <= mask.
+        self.last = unsafe { &*self.slot(last) }.before;
+        self.end(last | self.generation)
     }
 
     /// Has no vacant slot any more: for a queue that failed.
@@ -171,18 +178,11 @@ impl Slots {
 
     /// Ends some operation, whichever: for after the queue pair was destroyed.
     pub(crate) fn end_any(&mut self) -> Option<Finished> {
-        self.end_where(|_| true)
-    }
-
-    fn end_where(&mut self, wanted: impl Fn(&Slot) -> bool) -> Option<Finished> {
         if self.occupied == 0 {
             return None;
         }
-        let index = (0..=self.mask).find(|&index| {
-            // SAFETY: index <= mask.
-            let slot = unsafe { &*self.slot(index) };
-            slot.occupied && wanted(slot)
-        })?;
+        // SAFETY: index <= mask.
+        let index = (0..=self.mask).find(|&index| unsafe { &*self.slot(index) }.occupied)?;
         self.end(index | self.generation)
     }
 }
@@ -208,6 +208,24 @@ mod tests {
         assert_eq!(slots.end(ids[2]).unwrap().token, 2);
         assert!(!slots.is_full());
         assert_eq!(slots.begin(9, 0, [RawBuffer::NONE; 2]), Some(ids[2]));
+    }
+
+    #[test]
+    fn those_that_began_last_end_last_to_first_whatever_else_is_in_flight() {
+        let mut storage = [const { Slot::VACANT }; 8];
+        let mut slots = slots(&mut storage, 1);
+        assert!(slots.end_last().is_none());
+        let ids: Vec<u16> = (0..5).map(|t| slots.begin(t, 0, [RawBuffer::NONE; 2]).unwrap()).collect();
+        slots.end(ids[4]).unwrap();
+        slots.end(ids[1]).unwrap();
+        for _ in 0..3 {
+            let staged: Vec<u64> = (10..15).filter(|&t| slots.begin(t, 0, [RawBuffer::NONE; 2]).is_some()).collect();
+            assert_eq!(staged.len(), 5);
+            let ended: Vec<u64> = (0..5).map(|_| slots.end_last().unwrap().token).collect();
+            assert_eq!(ended, [14, 13, 12, 11, 10]);
+        }
+        assert_eq!(slots.occupied(), 3);
+        assert_eq!([ids[0], ids[2], ids[3]].map(|id| slots.end(id).unwrap().token), [0, 2, 3]);
     }
 
     #[test]
