@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{LIMITS, assert_idle, config, connect, page, pair, required, slice, slice_of, wait, wait_failed, zeros};
 use efa_core::flow::{Arrivals, Reorder};
@@ -388,6 +389,18 @@ fn a_receive_list_with_a_wrong_one_posts_those_before_and_leaves_those_after() {
         a.endpoint.post(a.peer.send_inline(message).unwrap(), Token(1)).unwrap();
         assert_eq!(received(&mut b).0, message);
     }
+}
+
+#[test]
+fn a_receive_list_whose_iterator_panics_posts_those_before() {
+    let (mut a, mut b) = pair();
+    let slices = [(); 3].map(|()| zeros(&b.pd, 8));
+    let mut list = slices.into_iter().zip((0..).map(Token)).inspect(|(_, token)| assert_ne!(*token, Token(2)));
+    assert!(catch_unwind(AssertUnwindSafe(|| b.endpoint.post_recv_list(&mut list))).is_err());
+    a.endpoint.post(a.peer.send_inline(b"x").unwrap(), Token(1)).unwrap();
+    assert_eq!(received(&mut b).0, b"x");
+    let shutdown = b.endpoint.shut_down(|| false, |event| assert_eq!(event.token(), Some(Token(1)))).unwrap();
+    assert_eq!((shutdown.completed, shutdown.reclaimed), (1, 0));
 }
 
 #[test]
