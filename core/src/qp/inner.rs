@@ -161,6 +161,7 @@ impl<P: Provider> Inner<P> {
 
     /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.
     pub(crate) fn start_over(&mut self, id: u32) {
+        self.forget_arrivals();
         self.identity.id = id;
         self.send.rewind();
         self.recv.rewind();

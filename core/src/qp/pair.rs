@@ -165,7 +165,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.move_to(&QpAttr::to(Err::STATE, <S as MovesTo<Err>>::MASK))
     }
 
-    /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew.
+    /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew. Unsolicited
+    /// arrivals of this life that were not polled are dropped, and counted as stale.
     ///
     /// # Errors
     /// [`Error::InFlight`] while anything is in flight, since RESET gives no buffer back: go to ERR and poll

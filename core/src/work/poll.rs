@@ -27,6 +27,15 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    /// Skips what is left in the completion queues when nothing is in flight, hence nobody's request.
+    pub(crate) fn forget_arrivals(&mut self) {
+        for queue in [&mut self.recv_completions, &mut self.send_completions] {
+            while let Next::Good(_) | Next::Other(_) = queue.next() {
+                self.stats.stale = self.stats.stale.saturating_add(1);
+            }
+        }
+    }
+
     #[inline]
     fn poll_send(&mut self) -> Option<Event> {
         loop {
