@@ -230,6 +230,19 @@ fn h13_r11_a_send_of_max_goes_and_one_byte_more_is_refused_with_the_number() {
 }
 
 #[test]
+fn r11_a_limit_above_what_a_completion_can_tell_is_not_taken() {
+    let limits = Limits { max_msg_size: 131_072, ..LIMITS };
+    let depth = Depth::new(8, 8).recv_buffers(2);
+    let (mut a, mut b) = pair_of::<Srd>(config(Profile::RDMA).limits(limits), depth).unwrap();
+    assert_eq!(a.ctx.limits().max_msg_size, 65_535);
+    let refused = a.endpoint.post(a.peer.send(zeros(&a.pd, 65_536)), Token(1)).unwrap_err();
+    assert!(matches!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, limit: 65_535, .. }));
+    b.endpoint.post_recv([zeros(&b.pd, 40_000), zeros(&b.pd, 40_000)], Token(2)).unwrap();
+    a.endpoint.post(a.peer.send(zeros(&a.pd, 65_535)), Token(3)).unwrap();
+    assert!(matches!(wait(&mut b.endpoint), Event::Received(message) if message.len == 65_535));
+}
+
+#[test]
 fn h13_r11_an_rdma_of_max_goes_and_one_byte_more_is_refused_before_it_could_wrap() {
     let limits = Limits { max_rdma_size: 1000, ..LIMITS };
     let (mut a, b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(4, 4)).unwrap();

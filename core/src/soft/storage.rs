@@ -175,6 +175,8 @@ fn clamped(asked: Limits, tables: &Slabs, depth: u32) -> Limits {
         max_recv_sge: asked.max_recv_sge.clamp(1, 2),
         max_inline: asked.max_inline.min(32),
         max_batch: asked.max_batch.max(1),
+        // A completion tells a message's length in 16 bits.
+        max_msg_size: asked.max_msg_size.min(u16::MAX.into()),
         ..asked
     }
 }
