@@ -170,6 +170,45 @@ fn a_frozen_slice_is_sent_to_many_at_once_and_thaws_after_the_last() {
 }
 
 #[test]
+fn a_frozen_slice_thaws_in_one_thread_only_when_those_of_others_and_of_operations_are_gone() {
+    let (mut a, mut b) = pair();
+    for _ in 0..if cfg!(miri) { 4 } else { 500 } {
+        let (region, whole) = slice(&a.pd, &[7; 32]);
+        let (first, second) = whole.split_at(16).unwrap();
+        let mut frozen = first.freeze().unwrap();
+        b.endpoint.post_recv(zeros(&b.pd, 32), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send((frozen.part(3..9).unwrap(), frozen.clone())), Token(2)).unwrap();
+        let part = frozen.part(1..4).unwrap();
+        let thawed = std::thread::scope(|scope| {
+            scope.spawn(move || assert_eq!(part.clone()[..], [7; 3]));
+            for endpoint in [&mut a.endpoint, &mut b.endpoint] {
+                scope.spawn(move || {
+                    while endpoint.in_flight() > 0 {
+                        drop(endpoint.poll());
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let thawing = scope.spawn(move || {
+                loop {
+                    match frozen.thaw() {
+                        Ok(mut slice) => {
+                            slice.fill(9);
+                            return slice;
+                        }
+                        Err(refused) => frozen = refused.into_inner(),
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            thawing.join().unwrap()
+        });
+        let memory = region.close(thawed.unsplit(second).unwrap()).unwrap();
+        assert_eq!(memory, [[9; 16], [7; 16]].concat());
+    }
+}
+
+#[test]
 fn frozen_ranges_of_one_region_are_apart_and_run_out_with_the_slice_given_back() {
     let two = Two::new();
     let (region, mut rest) = slice(&two.pd, &[1; 10]);

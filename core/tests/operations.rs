@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use common::{LIMITS, assert_idle, config, connect, page, pair, required, slice, 
 use efa_core::flow::{Arrivals, Reorder};
 use efa_core::memory::{Buffer, Buffers, Exposed, Pages, Pool, RemoteRead, RemoteReadWrite, RemoteWrite, Slice};
 use efa_core::peer::{Mutual, Peer, RemoteWindow};
-use efa_core::qp::{Depth, Endpoint, Srd};
+use efa_core::qp::{Depth, Endpoint, Srd, Unsolicited, ops};
 use efa_core::soft::{Config, Profile, Side, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
 use efa_core::work::{Event, Kind, Received, UnsolicitedWrite, WriteArrived};
@@ -557,7 +557,6 @@ fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
 
 #[test]
 fn r22_unsolicited_writes_consume_no_receive_and_have_an_event_of_their_own() {
-    use efa_core::qp::{Unsolicited, ops};
     type Kind = Srd<{ ops::ALL }, Unsolicited>;
     let (mut a, mut b): (Side<Kind>, Side<Kind>) =
         pair_of(config(Profile::UNSOLICITED), Depth::new(4, 4).unsolicited(4)).unwrap();
@@ -574,6 +573,47 @@ fn r22_unsolicited_writes_consume_no_receive_and_have_an_event_of_their_own() {
     assert_eq!(b.endpoint.in_flight(), 1, "the receive is still there");
     a.endpoint.post(a.peer.send_empty(), Token(3)).unwrap();
     assert!(matches!(wait(&mut b.endpoint), Event::Received(message) if message.token == Token(1)));
+}
+
+/// Without a budget unsolicited arrivals overrun the completion queue again and again: completions are lost, but
+/// no entry is taken for another, so each receive comes out once, the lost ones at the end.
+#[test]
+fn r17_an_overrun_completion_queue_loses_completions_but_resolves_each_receive_once() {
+    type Kind = Srd<{ ops::ALL }, Unsolicited>;
+    let limits = Limits { max_mr: 64, ..LIMITS };
+    let (mut a, mut b) = pair_of::<Kind>(config(Profile::UNSOLICITED).limits(limits), Depth::new(8, 8)).unwrap();
+    let memory = page::<_, RemoteWrite>(&b.ctx, &b.pd);
+    let window = a.peer.window::<RemoteWrite>(memory.grant(&b.endpoint).unwrap().as_bytes()).unwrap();
+    let (mut posted, mut lost, mut random) = (HashSet::new(), 0, 1u64);
+    for token in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match random >> 61 {
+            0 if b.endpoint.can_post_recv() => {
+                b.endpoint.post_recv(zeros(&b.pd, 8), Token(token)).unwrap();
+                posted.insert(Token(token));
+            }
+            0..4 => drop(a.endpoint.post(a.peer.write(zeros(&a.pd, 8), window).imm(1), Token(0))),
+            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678").unwrap(), Token(0))),
+            5 | 6 => while a.endpoint.poll().is_some() {},
+            _ => {
+                for event in (0..random >> 32 & 7).filter_map(|_| b.endpoint.poll()) {
+                    assert!(event.token().is_none_or(|token| posted.remove(&token)), "{event:?}");
+                }
+            }
+        }
+    }
+    let mut turns = 0;
+    let expired = || {
+        turns += 1;
+        turns > 100
+    };
+    let sink = |event: Event| {
+        lost += usize::from(matches!(event, Event::Reclaimed { .. }));
+        assert!(event.token().is_none_or(|token| posted.remove(&token)), "{event:?}");
+    };
+    b.endpoint.shut_down(expired, sink).unwrap();
+    assert!(posted.is_empty());
+    assert!(lost > 0, "nothing was overrun");
 }
 
 #[test]
