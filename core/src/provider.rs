@@ -27,7 +27,7 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 ///    deregistration returned `Ok`;
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, aligned, exclusive to that
-///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives;
+///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives, destroyed or not;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
 /// 6. `pd_id` and `device_id` are unique in the process among live objects and never reused.

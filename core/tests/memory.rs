@@ -5,6 +5,7 @@
 mod common;
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -166,6 +167,45 @@ fn a_frozen_slice_is_sent_to_many_at_once_and_thaws_after_the_last() {
     let mut whole = part.thaw().unwrap();
     whole[0] = b'T';
     assert_eq!(region.close(whole).unwrap(), b"To all of you");
+}
+
+#[test]
+fn a_frozen_slice_thaws_in_one_thread_only_when_those_of_others_and_of_operations_are_gone() {
+    let (mut a, mut b) = pair();
+    for _ in 0..if cfg!(miri) { 4 } else { 500 } {
+        let (region, whole) = slice(&a.pd, &[7; 32]);
+        let (first, second) = whole.split_at(16).unwrap();
+        let mut frozen = first.freeze().unwrap();
+        b.endpoint.post_recv(zeros(&b.pd, 32), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send((frozen.part(3..9).unwrap(), frozen.clone())), Token(2)).unwrap();
+        let part = frozen.part(1..4).unwrap();
+        let thawed = std::thread::scope(|scope| {
+            scope.spawn(move || assert_eq!(part.clone()[..], [7; 3]));
+            for endpoint in [&mut a.endpoint, &mut b.endpoint] {
+                scope.spawn(move || {
+                    while endpoint.in_flight() > 0 {
+                        drop(endpoint.poll());
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let thawing = scope.spawn(move || {
+                loop {
+                    match frozen.thaw() {
+                        Ok(mut slice) => {
+                            slice.fill(9);
+                            return slice;
+                        }
+                        Err(refused) => frozen = refused.into_inner(),
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            thawing.join().unwrap()
+        });
+        let memory = region.close(thawed.unsplit(second).unwrap()).unwrap();
+        assert_eq!(memory, [[9; 16], [7; 16]].concat());
+    }
 }
 
 #[test]
@@ -376,6 +416,74 @@ fn forgetting_everything_is_sound_and_frees_nothing() {
     let pd = ctx.alloc_pd().unwrap();
     let error = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(1, 1)).unwrap_err();
     assert!(matches!(error, Error::Exhausted { .. }), "{error}");
+}
+
+static SINK: Storage<2, 4, 8> = Storage::new();
+
+/// On static storage the next queue pair gets the rings and slots of the last: never while the last still reads them.
+#[test]
+fn a_queue_pair_made_while_another_hands_back_what_was_in_flight_has_slots_of_its_own() {
+    let ctx = Context::open(SINK.start(Profile::RDMA).unwrap());
+    let pd = ctx.alloc_pd().unwrap();
+    let make = || pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4)).unwrap();
+    let (mut old, other) = (make(), make());
+    let (_region, whole) = slice(&pd, &[0; 24]);
+    let (first, rest) = whole.split_at(8).unwrap();
+    let (second, third) = rest.split_at(8).unwrap();
+    old.post_recv(first, Token(1)).unwrap();
+    old.post_recv(second, Token(2)).unwrap();
+    drop(other);
+    let (mut third, mut new, mut tokens) = (Some(third), Vec::new(), Vec::new());
+    old.shut_down(
+        || true,
+        |event| {
+            if let Some(third) = third.take() {
+                let mut qp = make();
+                qp.post_recv(third, Token(3)).unwrap();
+                new.push(qp);
+                // The old one's place is still its own.
+                pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4)).unwrap_err();
+            }
+            tokens.push(event.token());
+        },
+    )
+    .unwrap();
+    assert_eq!(tokens, [Some(Token(1)), Some(Token(2))]);
+    assert_eq!(new[0].in_flight(), 1);
+    drop(make());
+}
+
+static RACE: Storage<2, 4, 16> = Storage::new();
+
+#[test]
+fn threads_that_make_and_drop_queue_pairs_on_static_storage_never_share_slots() {
+    let ctx = Context::open(RACE.start(Profile::RDMA).unwrap());
+    let rounds = if cfg!(miri) { 12 } else { 5_000 };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let pd = ctx.alloc_pd().unwrap();
+                for _ in 0..rounds {
+                    // Two fit.
+                    let Ok(mut qp) = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4)) else { continue };
+                    (0..4).for_each(|token| qp.post_recv(zeros(&pd, 8), Token(token)).unwrap());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_sink_that_panics_leaves_the_rest_to_be_released_with_the_queue_pair() {
+    let Two { mut a, pd, .. } = Two::new();
+    let numbers = [1, 2, 3].map(|token| {
+        let (_, slice, number) = counted(&pd);
+        a.post_recv(slice, Token(token)).unwrap();
+        number
+    });
+    let result = catch_unwind(AssertUnwindSafe(|| a.shut_down(|| true, |event| panic!("at {:?}", event.token()))));
+    assert!(result.is_err());
+    assert_eq!(numbers.map(Counted::drops), [1; 3]);
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{LIMITS, assert_idle, config, connect, page, pair, required, slice, slice_of, wait, wait_failed, zeros};
 use efa_core::flow::{Arrivals, Reorder};
 use efa_core::memory::{Buffer, Buffers, Exposed, Pages, Pool, RemoteRead, RemoteReadWrite, RemoteWrite, Slice};
 use efa_core::peer::{Mutual, Peer, RemoteWindow};
-use efa_core::qp::{Depth, Endpoint, Srd};
+use efa_core::qp::{Depth, Endpoint, Srd, Unsolicited, ops};
 use efa_core::soft::{Config, Profile, Side, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
 use efa_core::work::{Event, Kind, Received, UnsolicitedWrite, WriteArrived};
@@ -229,6 +230,19 @@ fn h13_r11_a_send_of_max_goes_and_one_byte_more_is_refused_with_the_number() {
 }
 
 #[test]
+fn r11_a_limit_above_what_a_completion_can_tell_is_not_taken() {
+    let limits = Limits { max_msg_size: 131_072, ..LIMITS };
+    let depth = Depth::new(8, 8).recv_buffers(2);
+    let (mut a, mut b) = pair_of::<Srd>(config(Profile::RDMA).limits(limits), depth).unwrap();
+    assert_eq!(a.ctx.limits().max_msg_size, 65_535);
+    let refused = a.endpoint.post(a.peer.send(zeros(&a.pd, 65_536)), Token(1)).unwrap_err();
+    assert!(matches!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, limit: 65_535, .. }));
+    b.endpoint.post_recv([zeros(&b.pd, 40_000), zeros(&b.pd, 40_000)], Token(2)).unwrap();
+    a.endpoint.post(a.peer.send(zeros(&a.pd, 65_535)), Token(3)).unwrap();
+    assert!(matches!(wait(&mut b.endpoint), Event::Received(message) if message.len == 65_535));
+}
+
+#[test]
 fn h13_r11_an_rdma_of_max_goes_and_one_byte_more_is_refused_before_it_could_wrap() {
     let limits = Limits { max_rdma_size: 1000, ..LIMITS };
     let (mut a, b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(4, 4)).unwrap();
@@ -391,6 +405,18 @@ fn a_receive_list_with_a_wrong_one_posts_those_before_and_leaves_those_after() {
 }
 
 #[test]
+fn a_receive_list_whose_iterator_panics_posts_those_before() {
+    let (mut a, mut b) = pair();
+    let slices = [(); 3].map(|()| zeros(&b.pd, 8));
+    let mut list = slices.into_iter().zip((0..).map(Token)).inspect(|(_, token)| assert_ne!(*token, Token(2)));
+    assert!(catch_unwind(AssertUnwindSafe(|| b.endpoint.post_recv_list(&mut list))).is_err());
+    a.endpoint.post(a.peer.send_inline(b"x").unwrap(), Token(1)).unwrap();
+    assert_eq!(received(&mut b).0, b"x");
+    let shutdown = b.endpoint.shut_down(|| false, |event| assert_eq!(event.token(), Some(Token(1)))).unwrap();
+    assert_eq!((shutdown.completed, shutdown.reclaimed), (1, 0));
+}
+
+#[test]
 fn a_batch_mixes_operations_and_peers_and_goes_out_whole_with_submit() {
     let (mut a, mut b) = pair();
     let mut c: Endpoint<SoftDevice> = b.pd.endpoint(required(&b.ctx), Depth::new(4, 4)).unwrap();
@@ -530,7 +556,6 @@ fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
 
 #[test]
 fn r22_unsolicited_writes_consume_no_receive_and_have_an_event_of_their_own() {
-    use efa_core::qp::{Unsolicited, ops};
     type Kind = Srd<{ ops::ALL }, Unsolicited>;
     let (mut a, mut b): (Side<Kind>, Side<Kind>) =
         pair_of(config(Profile::UNSOLICITED), Depth::new(4, 4).unsolicited(4)).unwrap();
@@ -547,6 +572,47 @@ fn r22_unsolicited_writes_consume_no_receive_and_have_an_event_of_their_own() {
     assert_eq!(b.endpoint.in_flight(), 1, "the receive is still there");
     a.endpoint.post(a.peer.send_empty(), Token(3)).unwrap();
     assert!(matches!(wait(&mut b.endpoint), Event::Received(message) if message.token == Token(1)));
+}
+
+/// Without a budget unsolicited arrivals overrun the completion queue again and again: completions are lost, but
+/// no entry is taken for another, so each receive comes out once, the lost ones at the end.
+#[test]
+fn r17_an_overrun_completion_queue_loses_completions_but_resolves_each_receive_once() {
+    type Kind = Srd<{ ops::ALL }, Unsolicited>;
+    let limits = Limits { max_mr: 64, ..LIMITS };
+    let (mut a, mut b) = pair_of::<Kind>(config(Profile::UNSOLICITED).limits(limits), Depth::new(8, 8)).unwrap();
+    let memory = page::<_, RemoteWrite>(&b.ctx, &b.pd);
+    let window = a.peer.window::<RemoteWrite>(memory.grant(&b.endpoint).unwrap().as_bytes()).unwrap();
+    let (mut posted, mut lost, mut random) = (HashSet::new(), 0, 1u64);
+    for token in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match random >> 61 {
+            0 if b.endpoint.can_post_recv() => {
+                b.endpoint.post_recv(zeros(&b.pd, 8), Token(token)).unwrap();
+                posted.insert(Token(token));
+            }
+            0..4 => drop(a.endpoint.post(a.peer.write(zeros(&a.pd, 8), window).imm(1), Token(0))),
+            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678").unwrap(), Token(0))),
+            5 | 6 => while a.endpoint.poll().is_some() {},
+            _ => {
+                for event in (0..random >> 32 & 7).filter_map(|_| b.endpoint.poll()) {
+                    assert!(event.token().is_none_or(|token| posted.remove(&token)), "{event:?}");
+                }
+            }
+        }
+    }
+    let mut turns = 0;
+    let expired = || {
+        turns += 1;
+        turns > 100
+    };
+    let sink = |event: Event| {
+        lost += usize::from(matches!(event, Event::Reclaimed { .. }));
+        assert!(event.token().is_none_or(|token| posted.remove(&token)), "{event:?}");
+    };
+    b.endpoint.shut_down(expired, sink).unwrap();
+    assert!(posted.is_empty());
+    assert!(lost > 0, "nothing was overrun");
 }
 
 #[test]

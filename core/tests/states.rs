@@ -10,7 +10,7 @@ use efa_core::qp::{
     AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpState, QueuePair, Reset, RnrRetry, RtsAttr, SendOnly, Srd,
     Unsolicited, ops,
 };
-use efa_core::soft::{Profile, SoftDevice};
+use efa_core::soft::{Profile, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, Limit, Limits, ProtectionDomain, Qkey, SetRnrRetry, Token, Verb};
@@ -189,6 +189,27 @@ fn r25_a_new_life_after_reset_makes_the_old_ones_peers_readies_and_grants_stale(
     other.post_recv(zeros(&pd, 8), Token(2)).unwrap();
     qp.post(peer.send_empty(), Token(3)).unwrap();
     assert!(matches!(wait(&mut qp), Event::Sent(_)));
+}
+
+#[test]
+fn r22_r25_an_unsolicited_arrival_of_one_life_is_not_told_in_the_next() {
+    type Kind = Srd<{ ops::ALL }, Unsolicited>;
+    let depth = Depth::new(4, 4).unsolicited(4);
+    let (mut a, b) = pair_of::<Kind>(config(Profile::UNSOLICITED), depth).unwrap();
+    let memory = page::<_, RemoteWrite>(&b.ctx, &b.pd);
+    let window = a.peer.window::<RemoteWrite>(memory.grant(&b.endpoint).unwrap().as_bytes()).unwrap();
+    a.endpoint.post(a.peer.write(zeros(&a.pd, 8), window).imm(7), Token(1)).unwrap();
+    assert!(matches!(wait(&mut a.endpoint), Event::Written(_)));
+    let mut again = b.endpoint.error().unwrap().reset().unwrap().prepare().unwrap();
+    assert_idle(&mut again);
+    assert_eq!(again.stats().stale, 1);
+    let (to_again, to_a) = connect(&a.endpoint, &again);
+    again.post(to_a.send_empty(), Token(2)).unwrap();
+    a.endpoint.post_recv(zeros(&a.pd, 8), Token(3)).unwrap();
+    assert!(matches!(wait(&mut again), Event::Sent(_)));
+    let window = to_again.window::<RemoteWrite>(memory.grant(&again).unwrap().as_bytes()).unwrap();
+    a.endpoint.post(to_again.write(zeros(&a.pd, 8), window).imm(8), Token(4)).unwrap();
+    assert!(matches!(wait(&mut again), Event::UnsolicitedWrite(arrived) if arrived.imm == 8));
 }
 
 #[test]

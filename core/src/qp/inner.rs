@@ -178,13 +178,13 @@ impl<P: Provider> Inner<P> {
         u32::from(self.send.slots().occupied()) + u32::from(self.recv.slots().occupied())
     }
 
-    /// Ends the queue pair at the device; what was in flight goes to `sink`.
+    /// Ends the queue pair at the device, once; what was in flight goes to `sink`.
     pub(crate) fn destroy(&mut self, sink: &mut dyn FnMut(Token, Buffers)) -> Result<(), Error> {
-        if self.destroyed {
-            return Ok(());
+        if !self.destroyed {
+            self.provider.destroy_qp(&mut self.handles.qp)?;
+            self.destroyed = true;
         }
-        self.provider.destroy_qp(&mut self.handles.qp)?;
-        self.destroyed = true;
+        // Also if it was destroyed before: a sink that panicked left the rest in the slots.
         while let Some(Finished { token, tag, buffers }) = self.send.end_any().or_else(|| self.recv.end_any()) {
             // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
             sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });

@@ -90,7 +90,8 @@ impl SoftDevice {
     }
 
     fn invalid(&self, verb: Verb, made_by: &[&Self]) -> Result<(), Error> {
-        let ours = made_by.iter().all(|device| device.id == self.id);
+        // By the wire itself: device numbers end, and the devices after the last have the same.
+        let ours = made_by.iter().all(|device| core::ptr::eq(&*device.owner, &*self.owner) && device.nic == self.nic);
         if ours { Ok(()) } else { Err(verbs::refused(verb, verbs::EINVAL)) }
     }
 }
@@ -117,7 +118,8 @@ pub struct SoftCq {
     ring: CqRing,
 }
 
-/// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted.
+/// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted. Its rings
+/// and slots are its own until it is dropped, destroyed or not.
 #[derive(Debug)]
 pub struct SoftQp {
     device: SoftDevice,
@@ -185,7 +187,8 @@ impl SoftQp {
 impl Drop for SoftQp {
     fn drop(&mut self) {
         if !self.alive || self.destroy().is_ok() {
-            return;
+            // Not before: until now its rings and slots were this handle's.
+            return self.device.owner.lock().vacate_qp(self.index);
         }
         self.device.leaks().count_queue_pair();
         mem::forget(self.memory.take());

@@ -96,7 +96,8 @@ impl Config {
         self
     }
 
-    /// Other limits. Depths end at 32768, address handles at 1023, regions and queue pairs at 16384.
+    /// Other limits. Depths end at 32768, address handles at 1023, regions and queue pairs at 16384, messages at
+    /// 65,535 bytes.
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

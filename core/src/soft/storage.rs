@@ -10,7 +10,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::objects::{AhCell, MrCell};
 use super::ring::{Doorbells, Line, SlotCell};
 use super::slab::{SharedSlab, Slab};
-use super::tables::{AhEntry, Cq, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, Qp, Slabs, State};
+use super::tables::{
+    AhEntry, Cq, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, QpEntry, Slabs, State,
+};
 use super::wire::{Owner, QueueMemory, Shared, StaticMemory, Wire};
 use super::{Config, SoftDevice};
 use crate::{Error, Limits};
@@ -49,7 +51,7 @@ pub struct Storage<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
 struct Tables<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
     pds: [[Option<Pd>; 2]; QPS],
     cqs: [[Option<Cq>; 2]; QPS],
-    qps: [Option<Qp>; QPS],
+    qps: [QpEntry; QPS],
     numbers: [[Number; QPS]; NICS],
     live: [Option<Live>; QPS],
     mrs: [MrEntry; REGIONS],
@@ -81,7 +83,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
             tables: UnsafeCell::new(Tables {
                 pds: [const { [const { None }; 2] }; QPS],
                 cqs: [const { [const { None }; 2] }; QPS],
-                qps: [const { None }; QPS],
+                qps: [const { QpEntry::FREE }; QPS],
                 numbers: [[Number::FREE; QPS]; NICS],
                 live: [None; QPS],
                 mrs: [const { MrEntry::FREE }; REGIONS],
@@ -173,6 +175,8 @@ fn clamped(asked: Limits, tables: &Slabs, depth: u32) -> Limits {
         max_recv_sge: asked.max_recv_sge.clamp(1, 2),
         max_inline: asked.max_inline.min(32),
         max_batch: asked.max_batch.max(1),
+        // A completion tells a message's length in 16 bits.
+        max_msg_size: asked.max_msg_size.min(u16::MAX.into()),
         ..asked
     }
 }
@@ -192,7 +196,7 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
     let slabs = Slabs {
         pds: Slab::Heap(table((asked.max_pd as usize).min(MAX_PACKETS), || None)),
         cqs: Slab::Heap(table((asked.max_cq as usize).min(MAX_PACKETS), || None)),
-        qps: Slab::Heap(table(qps, || None)),
+        qps: Slab::Heap(table(qps, || QpEntry::FREE)),
         numbers: Slab::Heap(table(qps * NICS, || Number::FREE)),
         live: Slab::Heap(table(qps, || None)),
         mrs: Slab::Heap(table(regions, || MrEntry::FREE)),

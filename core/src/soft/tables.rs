@@ -37,7 +37,7 @@ pub(super) const MAX_QP: usize = 1 << 14;
 pub(super) struct Slabs {
     pub(super) pds: Slab<Option<Pd>>,
     pub(super) cqs: Slab<Option<Cq>>,
-    pub(super) qps: Slab<Option<Qp>>,
+    pub(super) qps: Slab<QpEntry>,
     pub(super) numbers: Slab<Number>,
     pub(super) live: Slab<Option<Live>>,
     pub(super) mrs: Slab<MrEntry>,
@@ -102,6 +102,13 @@ pub(super) struct Live {
     pub(super) seen: u16,
     /// In ERR: receives are flushed too.
     pub(super) flushing: bool,
+}
+
+/// A queue pair's place: busy until the handle is gone, which may still read its slots after the queue pair ended.
+#[derive(Debug)]
+pub(super) struct QpEntry {
+    pub(super) qp: Option<Qp>,
+    pub(super) busy: bool,
 }
 
 #[derive(Debug)]
@@ -177,6 +184,10 @@ impl Number {
     pub(super) const FREE: Self = Self { qp: 0, generation: 0 };
 }
 
+impl QpEntry {
+    pub(super) const FREE: Self = Self { qp: None, busy: false };
+}
+
 impl MrEntry {
     pub(super) const FREE: Self = Self { generation: 0, mr: None, busy: false };
 }
@@ -223,12 +234,12 @@ impl State {
 
     #[inline(always)]
     pub(super) fn qp(&self, index: u16) -> Option<&Qp> {
-        self.tables.qps.get(usize::from(index))?.as_ref()
+        self.tables.qps.get(usize::from(index))?.qp.as_ref()
     }
 
     #[inline(always)]
     pub(super) fn qp_mut(&mut self, index: u16) -> Option<&mut Qp> {
-        self.tables.qps.get_mut(usize::from(index))?.as_mut()
+        self.tables.qps.get_mut(usize::from(index))?.qp.as_mut()
     }
 
     #[inline(always)]

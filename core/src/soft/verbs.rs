@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::memory::Registered;
-use super::tables::{Cq, Live, Number, Pd, Qp, State};
+use super::tables::{Cq, Live, Number, Pd, Qp, QpEntry, State};
 use crate::flags::{Access, QpAttrMask as Mask, SendOps};
 use crate::memory::RawParts;
 use crate::qp::{QpAttr, QpState, QpType, transition};
@@ -188,7 +188,8 @@ impl State {
     /// A vacant queue pair, and the lowest free number of the device.
     pub(super) fn vacant_qp(&self, nic: u8) -> Result<(u16, u16), Error> {
         let limit = self.config.limits.max_qp;
-        let index = vacant(self.tables.qps.all(), Limit::QueuePairs, limit)?;
+        let found = self.tables.qps.all().iter().take(limit as usize).position(|entry| !entry.busy);
+        let index = found.and_then(|index| u16::try_from(index).ok()).ok_or(exhausted(Limit::QueuePairs, limit))?;
         let count = u16::try_from(self.tables.qps.len()).unwrap_or(u16::MAX);
         let free =
             |&qpn: &u16| self.tables.numbers.get(self.number_index(nic, qpn)).is_some_and(|number| number.qp == 0);
@@ -205,7 +206,7 @@ impl State {
             self.live_count += 1;
         }
         if let Some(place) = self.tables.qps.get_mut(usize::from(index)) {
-            *place = Some(qp);
+            *place = QpEntry { qp: Some(qp), busy: true };
         }
         let Some(number) = self.tables.numbers.get_mut(place) else { return 0 };
         let generation = number.generation.wrapping_add(1);
@@ -213,13 +214,13 @@ impl State {
         generation
     }
 
-    /// Ends a queue pair: what is in flight on it is forgotten.
+    /// Ends a queue pair: what is in flight on it is forgotten. Its place stays taken: see [`State::vacate_qp`].
     pub(super) fn destroy_qp(&mut self, index: u16) -> Result<(), Error> {
         if self.config.fail_destroy > 0 {
             self.config.fail_destroy -= 1;
             return Err(refused(Verb::DestroyQp, EIO));
         }
-        let qp = self.tables.qps.get_mut(usize::from(index)).and_then(Option::take);
+        let qp = self.tables.qps.get_mut(usize::from(index)).and_then(|entry| entry.qp.take());
         let qp = qp.ok_or(refused(Verb::DestroyQp, EINVAL))?;
         self.purge(index, false);
         let place = self.number_index(qp.nic, qp.qpn);
@@ -235,6 +236,13 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Gives the place of a queue pair that ended to the next one, with its doorbells, rings and slots.
+    pub(super) fn vacate_qp(&mut self, index: u16) {
+        if let Some(entry) = self.tables.qps.get_mut(usize::from(index)).filter(|entry| entry.qp.is_none()) {
+            entry.busy = false;
+        }
     }
 
     /// Moves a queue pair, as the kernel driver's table has it (R01).

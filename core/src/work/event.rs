@@ -142,7 +142,8 @@ pub enum Kind {
 /// What a queue pair counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Completions of no request in flight here: of a queue pair that had this number before, or repeated (R20).
+    /// Completions of no request in flight here: of a queue pair that had this number before, or repeated (R20);
+    /// and unsolicited arrivals that were not polled before a [reset](crate::qp::QueuePair::reset).
     pub stale: u32,
     /// Flushed operations.
     pub flushed: u32,

@@ -84,20 +84,30 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanReceive,
     {
-        let mut posted = 0;
-        let mut result = Ok(());
-        while !self.inner.recv.is_full() {
+        let mut staged = StagedRecvs { inner: &mut self.inner, count: 0 };
+        while !staged.inner.recv.is_full() {
             let Some((target, token)) = list.next() else { break };
-            if let Err(refused) = self.inner.stage_recv(target, token) {
-                result = Err(refused.map(|target| (target, token)));
-                break;
+            if let Err(refused) = staged.inner.stage_recv(target, token) {
+                return Err(refused.map(|target| (target, token)));
             }
-            posted += 1;
+            staged.count += 1;
         }
-        if posted > 0 {
+        Ok(staged.count)
+    }
+}
+
+/// Receives that the doorbell has yet to announce. It does when this goes, even if the caller's iterator panics:
+/// the device completes only what it was told of.
+struct StagedRecvs<'q, P: Provider> {
+    inner: &'q mut Inner<P>,
+    count: usize,
+}
+
+impl<P: Provider> Drop for StagedRecvs<'_, P> {
+    fn drop(&mut self) {
+        if self.count > 0 {
             self.inner.recv.announce();
         }
-        result.map(|()| posted)
     }
 }
 
