@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::flags::Access;
 use crate::wire::Features;
-use crate::{Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
+use crate::{Ahn, Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
 
 /// Why a call was refused. `Display` names the cause, the values and the remedy.
 #[non_exhaustive]
@@ -121,6 +121,13 @@ pub enum Error {
     },
     /// A peer that another queue pair resolved, or this one in an earlier life.
     ForeignPeer,
+    /// Peers of two devices in one table: their handle numbers would be mistaken for one another.
+    PeersOfTwoDevices {
+        /// The address handle's number that two addresses have.
+        ahn: Ahn,
+        /// The queue pair number that both have.
+        qpn: Qpn,
+    },
     /// A ready from somebody else.
     NotThisPeer {
         /// The peer.
@@ -385,6 +392,11 @@ impl fmt::Display for Error {
             ),
             Self::ForeignPeer => f.write_str(
                 "the peer was resolved by another queue pair, or before this one was reset: resolve it with this one",
+            ),
+            Self::PeersOfTwoDevices { ahn, qpn } => write!(
+                f,
+                "another address in the table has address handle {ahn} and queue pair {qpn} too: keep a table for \
+                 each device"
             ),
             Self::NotThisPeer { expected, found } => write!(
                 f,

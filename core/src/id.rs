@@ -3,12 +3,16 @@
 #![forbid(unsafe_code)]
 
 use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Error;
+use crate::error::Limit;
 
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($raw:ty), $format:literal) => {
+    ($(#[$doc:meta])* $name:ident($vis:vis $raw:ty), $format:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-        pub struct $name(pub $raw);
+        pub struct $name($vis $raw);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,39 +24,39 @@ macro_rules! number {
 
 number!(
     /// A queue pair number; EFA's are 16 bits wide (R13) and are reused (R20).
-    Qpn(u16), "{}"
+    Qpn(pub u16), "{}"
 );
 number!(
     /// A queue key: the sender uses the receiver's (R26).
-    Qkey(u32), "{:#010x}"
+    Qkey(pub u32), "{:#010x}"
 );
 number!(
     /// An address handle number; 0xFFFF means that the device knew none (R23).
-    Ahn(u16), "{}"
+    Ahn(pub u16), "{}"
 );
 number!(
     /// A local key: 24 bits (R13).
-    LKey(u32), "{:#x}"
+    LKey(pub u32), "{:#x}"
 );
 number!(
     /// A remote key: 32 bits (R13).
-    RKey(u32), "{:#x}"
+    RKey(pub u32), "{:#x}"
 );
 number!(
-    /// A protection domain, unique in the process.
+    /// A protection domain, unique in the process whatever its provider: what belongs together is told by it.
     PdId(u32), "{}"
 );
 number!(
-    /// A device, unique in the process.
+    /// A device, unique in the process whatever its provider: its tokens are told by it.
     DeviceId(u32), "{}"
 );
 number!(
     /// One life of a queue pair: random, so that a restarted peer is told from its predecessor.
-    Incarnation(u64), "{:#018x}"
+    Incarnation(pub u64), "{:#018x}"
 );
 number!(
     /// What the application calls one of its operations: it comes back with the completion.
-    Token(u64), "{}"
+    Token(pub u64), "{}"
 );
 
 impl Ahn {
@@ -72,4 +76,38 @@ impl Incarnation {
     pub const fn from_random(bits: u64) -> Self {
         Self(if bits == 0 { 1 } else { bits })
     }
+}
+
+impl PdId {
+    /// A number that no other domain of the process has or had: for providers.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] after four billion of them.
+    pub fn unique() -> Result<Self, Error> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        next(&LAST, Limit::ProtectionDomains).map(Self)
+    }
+}
+
+impl DeviceId {
+    /// A number that no other device of the process has or had: for providers.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] after four billion of them.
+    pub fn unique() -> Result<Self, Error> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        next(&LAST, Limit::Devices).map(Self)
+    }
+
+    /// The number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The next number of a count, which ends rather than wraps.
+pub(crate) fn next(last: &AtomicU32, what: Limit) -> Result<u32, Error> {
+    last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1))
+        .map(|last| last + 1)
+        .map_err(|limit| Error::Exhausted { what, limit: limit.into() })
 }

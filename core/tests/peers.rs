@@ -280,7 +280,7 @@ fn a_full_table_gives_the_peer_back_and_still_takes_a_successor() {
 }
 
 #[test]
-fn a_peer_of_another_device_with_the_same_handle_number_displaces_and_is_never_mistaken() {
+fn peers_of_two_devices_are_refused_in_one_table_rather_than_mistaken_for_one_another() {
     let (a, b) = nodes(Profile::RDMA);
     let (c, d) = nodes(Profile::RDMA);
     let (to_b, _) = a.qp.resolve(b.qp.hello().as_bytes()).unwrap();
@@ -288,10 +288,10 @@ fn a_peer_of_another_device_with_the_same_handle_number_displaces_and_is_never_m
     assert_eq!((to_b.ahn(), to_b.qpn()), (to_d.ahn(), to_d.qpn()));
     let mut table = PeerTable::<2, OneWay>::new();
     assert!(table.insert(to_b).unwrap().is_none());
-    assert_eq!(table.insert(to_d).unwrap().unwrap().gid(), b.ctx.gid());
-    assert!(table.get(b.ctx.gid(), b.qp.qpn()).is_none());
-    assert_eq!(table.get(d.ctx.gid(), d.qp.qpn()).unwrap().gid(), d.ctx.gid());
-    assert!(table.remove(b.ctx.gid(), b.qp.qpn()).is_none());
+    let refused = table.insert(to_d).unwrap_err();
+    assert!(matches!(refused.error(), Error::PeersOfTwoDevices { .. }) && refused.to_string().contains("a table for"));
+    assert_eq!(refused.into_inner().gid(), d.ctx.gid());
+    assert_eq!(table.get(b.ctx.gid(), b.qp.qpn()).unwrap().gid(), b.ctx.gid());
     assert_eq!(table.len(), 1);
 }
 

@@ -7,6 +7,7 @@ use core::ops::Deref;
 use core::slice;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::region::check_span;
 use super::{Mr, RawBuffer, Slice};
 use crate::error::Limit;
 use crate::{Error, LKey, PdId, Refused};
@@ -74,12 +75,7 @@ impl Frozen {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn part(&self, range: core::ops::Range<usize>) -> Result<Self, Error> {
-        let len = range.end.checked_sub(range.start).filter(|_| range.end <= self.len);
-        let Some(len) = len else {
-            let within = self.len as u64;
-            let len = range.end.saturating_sub(range.start) as u64;
-            return Err(Error::OutOfBounds { offset: range.start as u64, len, within });
-        };
+        let len = check_span(&range, self.len)?;
         let mut part = self.clone();
         part.addr += range.start as u64;
         part.len = len;

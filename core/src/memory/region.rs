@@ -4,6 +4,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::Range;
 
 use super::{DmaBuf, Mr, Slice};
 use crate::flags::Access;
@@ -96,4 +97,15 @@ pub(super) fn check_range(offset: usize, len: usize, within: usize) -> Result<()
         return Ok(());
     }
     Err(Error::OutOfBounds { offset: offset as u64, len: len as u64, within: within as u64 })
+}
+
+/// The bytes of a range that is not reversed and within `within` bytes.
+pub(super) fn check_span(range: &Range<usize>, within: usize) -> Result<usize, Error> {
+    let len = range.end.checked_sub(range.start).ok_or(Error::OutOfBounds {
+        offset: range.start as u64,
+        len: 0,
+        within: range.end as u64,
+    })?;
+    check_range(range.start, len, within)?;
+    Ok(len)
 }

@@ -18,7 +18,8 @@ use crate::{Error, Gid, Incarnation, Qkey, Qpn, Refused};
 /// A peer is who it is by GID, queue pair number and queue key, and in this life by its incarnation: a
 /// restarted process is another peer even if all else is the same (R25). It keeps its address handle, and it
 /// can be used on the queue pair that resolved it only. Keep it for as long as the peer may reach us by RDMA:
-/// dropping the last one drops the address handle, and its operations fail with status 14 (R04).
+/// dropping the last one drops the address handle, and its operations fail with status 14 (R04). Keep it, too,
+/// until our operations to it are done: the device may give the handle's number to another address.
 #[must_use = "dropping a peer drops its address handle: its RDMA to us then fails with status 14 (R04)"]
 pub struct Peer<R = OneWay, F = Solicited> {
     pub(crate) core: PeerCore,

@@ -9,7 +9,7 @@ use crate::error::Limit;
 use crate::qp::{FeatureSet, Solicited};
 use crate::{Ahn, Error, Gid, Qpn, Refused};
 
-/// Up to `N` peers, a power of two, found by who sent what arrived (R23).
+/// Up to `N` peers of one device, `N` a power of two, found by who sent what arrived (R23).
 ///
 /// A restarted peer has the same address and another incarnation: inserting it displaces its predecessor.
 pub struct PeerTable<const N: usize, R = Mutual, F = Solicited> {
@@ -25,24 +25,21 @@ impl<const N: usize, R, F: FeatureSet> PeerTable<N, R, F> {
 
     /// Adds a peer; gives its predecessor at the same address, which is stale now.
     ///
-    /// A table is for the peers of one device: those of two may have the same handle number, and then the second
-    /// displaces the first.
-    ///
     /// # Errors
-    /// [`Error::Exhausted`] if the table is full, with the peer.
+    /// [`Error::Exhausted`] if the table is full, [`Error::PeersOfTwoDevices`] if another address has the same
+    /// handle number, which is so for peers of two devices only; with the peer.
     #[allow(clippy::type_complexity)] // what came in, or what went out
     pub fn insert(&mut self, peer: Peer<R, F>) -> Result<Option<Peer<R, F>>, Refused<Peer<R, F>>> {
-        let old = self.remove(peer.gid(), peer.qpn());
         let (ahn, gid, qpn) = (peer.ahn(), peer.gid(), peer.qpn());
+        if self.peers.get(&(ahn, qpn)).is_some_and(|other| other.gid() != gid) {
+            return Err(Refused::new(peer, Error::PeersOfTwoDevices { ahn, qpn }));
+        }
+        let old = self.remove(gid, qpn);
         match self.peers.insert((ahn, qpn), peer) {
-            Ok(displaced) => {
-                if let Some(other) = &displaced {
-                    // Of another device, whose handles have numbers of their own.
-                    self.by_gid.swap_remove(&(other.gid(), other.qpn()));
-                }
+            Ok(_) => {
                 // As many as in the other map, so there is room.
                 let _ = self.by_gid.insert((gid, qpn), ahn);
-                Ok(old.or(displaced))
+                Ok(old)
             }
             Err((_, peer)) => Err(Refused::new(peer, Error::Exhausted { what: Limit::Peers, limit: N as u64 })),
         }

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 
 use super::{Depth, QpAttr, QpKind};
 use crate::entry::completion_flags;
@@ -16,7 +16,7 @@ use crate::memory::Buffers;
 use crate::provider::{CqInit, Provider, QpInit};
 use crate::ring::{CompletionQueue, Finished, RecvQueue, SendQueue};
 use crate::work::{Failure, Stats};
-use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token};
+use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
 #[derive(Debug)]
@@ -65,13 +65,10 @@ pub(crate) struct Identity {
     pub(crate) max_msg: u32,
 }
 
-static NEXT_ID: AtomicU32 = AtomicU32::new(1);
-
-/// An id is never used twice: the last one is never given away.
+/// What names a queue pair in one of its lives: never used twice in the process.
 pub(super) fn next_id() -> Result<u32, Error> {
-    NEXT_ID
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
-        .map_err(|_| Error::Exhausted { what: Limit::QueuePairs, limit: u32::MAX.into() })
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    id::next(&LAST, Limit::QueuePairs)
 }
 
 impl<P: Provider> Inner<P> {

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use core::mem;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::ring::{Block, Line, Ring};
 use super::tables::{Cq, NICS, Qp};
@@ -40,20 +39,11 @@ pub struct SoftDevice {
     gid: Gid,
 }
 
-/// The next number of a process-wide count, which ends rather than wraps.
-fn next(counter: &AtomicU32, what: Limit) -> Result<u32, Error> {
-    let next = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1));
-    next.map_err(|last| Error::Exhausted { what, limit: last.into() })
-}
-
-static DEVICES: AtomicU32 = AtomicU32::new(1);
-static DOMAINS: AtomicU32 = AtomicU32::new(1);
-
 impl SoftDevice {
     /// A wire on the heap with one device.
     #[cfg(feature = "alloc")]
     pub fn new(config: impl Into<Config>) -> Self {
-        let id = DeviceId(next(&DEVICES, Limit::Devices).unwrap_or(u32::MAX));
+        let id = DeviceId::unique().unwrap_or_default();
         let owner = storage::on_heap(config.into());
         let gid = gid(id);
         owner.lock().add_nic(gid);
@@ -62,7 +52,7 @@ impl SoftDevice {
 
     /// The next device on a wire.
     pub(super) fn on(owner: Owner) -> Result<Self, Error> {
-        let id = DeviceId(next(&DEVICES, Limit::Devices)?);
+        let id = DeviceId::unique()?;
         let gid = gid(id);
         let added = owner.lock().add_nic(gid);
         let nic = added.ok_or(Error::Exhausted { what: Limit::Devices, limit: NICS as u64 })?;
@@ -98,7 +88,7 @@ impl SoftDevice {
 
 /// A link-local address (R27) that no other device of the process has.
 fn gid(id: DeviceId) -> Gid {
-    let [a, b, c, d] = id.0.to_be_bytes();
+    let [a, b, c, d] = id.number().to_be_bytes();
     Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, 0, 0xFF, a, b, c, d])
 }
 
@@ -242,7 +232,7 @@ unsafe impl Provider for SoftDevice {
     }
 
     fn alloc_pd(&self) -> Result<SoftPd, Error> {
-        let id = PdId(next(&DOMAINS, Limit::ProtectionDomains)?);
+        let id = PdId::unique()?;
         let index = self.owner.lock().alloc_pd(self.nic, id)?;
         Ok(SoftPd { device: self.clone(), index, id })
     }

@@ -194,8 +194,8 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
     let ahs = (asked.max_ah as usize).min(MAX_AH);
     let packets = (config.packets as usize).clamp(1, MAX_PACKETS);
     let slabs = Slabs {
-        pds: Slab::Heap(table((asked.max_pd as usize).min(MAX_PACKETS), || None)),
-        cqs: Slab::Heap(table((asked.max_cq as usize).min(MAX_PACKETS), || None)),
+        pds: Slab::Heap(table((asked.max_pd as usize).min(MAX_PACKETS - 1), || None)),
+        cqs: Slab::Heap(table((asked.max_cq as usize).min(MAX_PACKETS - 1), || None)),
         qps: Slab::Heap(table(qps, || QpEntry::FREE)),
         numbers: Slab::Heap(table(qps * NICS, || Number::FREE)),
         live: Slab::Heap(table(qps, || None)),

@@ -22,8 +22,6 @@ pub(crate) const QPN: u16 = 0x0102;
 /// The generation of its queue pairs.
 pub(crate) const GENERATION: u16 = 0x15;
 
-static DEVICES: AtomicU32 = AtomicU32::new(0x4000_0000);
-
 #[derive(Clone)]
 pub(crate) struct Puppet(Arc<Strings>);
 
@@ -31,7 +29,6 @@ struct Strings {
     id: DeviceId,
     caps: Caps,
     leaks: Leaks,
-    pds: AtomicU32,
     random: AtomicU64,
     /// What `modify_qp` answers once: an errno, or 0 for yes.
     refuse_modify: AtomicI32,
@@ -89,10 +86,9 @@ fn store(words: &[AtomicWord], quad: usize, value: u64) {
 impl Puppet {
     pub(crate) fn new(caps: Caps) -> Self {
         Self(Arc::new(Strings {
-            id: DeviceId(DEVICES.fetch_add(1, Ordering::Relaxed)),
+            id: DeviceId::unique().unwrap(),
             caps,
             leaks: Leaks::new(),
-            pds: AtomicU32::new(0x4000_0000),
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
             moves: Mutex::default(),
@@ -228,7 +224,7 @@ unsafe impl Provider for Puppet {
     }
 
     fn alloc_pd(&self) -> Result<PdId, Error> {
-        Ok(PdId(self.0.pds.fetch_add(1, Ordering::Relaxed)))
+        PdId::unique()
     }
 
     fn pd_id(pd: &PdId) -> PdId {
