@@ -25,8 +25,8 @@ fn the_rings_of_a_queue_pair<P: Provider>(qp: Endpoint<P>) {
     let _ = qp.inner;
 }
 
-fn a_token_redirected(mut granted: Granted<Rts>) {
-    granted.device = efa_core::DeviceId(1);
+fn a_token_redirected(mut granted: Granted<Rts>, device: efa_core::DeviceId) {
+    granted.device = device;
 }
 
 fn main() {}

@@ -6,8 +6,8 @@ use efa_core::qp::Srd;
 use efa_core::ring::Slot;
 use efa_core::Granted;
 
-fn a_token() -> Granted<Srd> {
-    Granted { device: efa_core::DeviceId(1), of: std::marker::PhantomData }
+fn a_token(device: efa_core::DeviceId) -> Granted<Srd> {
+    Granted { device, of: std::marker::PhantomData }
 }
 
 fn a_longer_window(window: RemoteWindow<RemoteWrite>) -> RemoteWindow<RemoteWrite> {
