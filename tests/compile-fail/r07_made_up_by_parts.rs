@@ -19,7 +19,7 @@ fn a_longer_slice(slice: Slice) -> Slice {
 }
 
 fn an_occupied_slot() -> Slot {
-    Slot { occupied: true, ..Slot::VACANT }
+    Slot { mark: 1, ..Slot::VACANT }
 }
 
 fn buffers_twice(buffers: &Buffers) -> Buffers {
