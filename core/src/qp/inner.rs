@@ -43,6 +43,10 @@ struct Handles<P: Provider> {
     pd: P::Pd,
 }
 
+// SAFETY: shared, it gives away its provider and its domain, which are `Sync`, and numbers that nobody changes then:
+// rings, slots and the other handles are touched through `&mut` alone.
+unsafe impl<P: Provider> Sync for Inner<P> {}
+
 impl<P: Provider> core::fmt::Debug for Handles<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("Handles")
