@@ -69,7 +69,7 @@ pub(super) struct Remote {
 }
 
 /// Inline bytes of a 64-byte entry.
-pub(super) const MAX_INLINE: usize = 32;
+pub(crate) const MAX_INLINE: usize = 32;
 
 impl<R, F: FeatureSet> Peer<R, F> {
     /// A SEND of one or two registered buffers.
