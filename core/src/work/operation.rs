@@ -65,6 +65,7 @@ pub(super) struct Remote {
     pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) rkey: RKey,
+    pub(super) granter: (u16, u16),
     pub(super) incarnation: Option<Incarnation>,
 }
 
@@ -224,7 +225,8 @@ impl Immediate for Imm {
 
 impl Remote {
     fn of<A>(window: RemoteWindow<A>) -> Self {
-        Self { addr: window.addr, len: window.len, rkey: window.rkey, incarnation: window.incarnation }
+        let RemoteWindow { addr, len, rkey, granter, incarnation, .. } = window;
+        Self { addr, len, rkey, granter, incarnation }
     }
 }
 
