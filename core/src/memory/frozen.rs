@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::slice;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::region::range_len;
 use super::{Mr, RawBuffer, Slice};
 use crate::error::Limit;
 use crate::{Error, LKey, PdId, Refused};
@@ -73,13 +74,8 @@ impl Frozen {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
-    pub fn part(&self, range: core::ops::Range<usize>) -> Result<Self, Error> {
-        let len = range.end.checked_sub(range.start).filter(|_| range.end <= self.len);
-        let Some(len) = len else {
-            let within = self.len as u64;
-            let len = range.end.saturating_sub(range.start) as u64;
-            return Err(Error::OutOfBounds { offset: range.start as u64, len, within });
-        };
+    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
+        let len = range_len(&range, self.len)?;
         let mut part = self.clone();
         part.addr += range.start as u64;
         part.len = len;

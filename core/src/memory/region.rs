@@ -4,6 +4,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::Range;
 
 use super::{DmaBuf, Mr, Slice};
 use crate::flags::Access;
@@ -96,4 +97,15 @@ pub(super) fn check_range(offset: usize, len: usize, within: usize) -> Result<()
         return Ok(());
     }
     Err(Error::OutOfBounds { offset: offset as u64, len: len as u64, within: within as u64 })
+}
+
+/// The bytes of `range`, if it runs forward and is within `within` bytes.
+pub(super) fn range_len(range: &Range<usize>, within: usize) -> Result<usize, Error> {
+    match range.end.checked_sub(range.start) {
+        Some(len) if range.end <= within => Ok(len),
+        _ => {
+            let len = range.end.saturating_sub(range.start) as u64;
+            Err(Error::OutOfBounds { offset: range.start as u64, len, within: within as u64 })
+        }
+    }
 }
