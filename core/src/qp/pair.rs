@@ -216,7 +216,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.inner.poll()
     }
 
-    /// The first failure that was not a flush: the flushes that follow are its consequences (R40).
+    /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
+    /// which the device failed the queue pair: then nothing more can be posted.
     pub fn cause(&self) -> Option<&Failure> {
         self.inner.cause.as_ref()
     }
