@@ -35,7 +35,7 @@ pub type Endpoint<P, K = Srd> = QueuePair<P, Rts, K>;
 
 /// What was granted of what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Granted {
+pub struct GrantedDepth {
     /// Operations in flight.
     pub send: u32,
     /// Receives in flight.
@@ -233,8 +233,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 
     /// What was granted of what was asked for.
-    pub fn granted(&self) -> Granted {
-        Granted {
+    pub fn granted(&self) -> GrantedDepth {
+        GrantedDepth {
             send: self.inner.send.slots().depth(),
             recv: self.inner.recv.slots().depth(),
             recv_buffers: self.inner.recv.max_buffers(),
