@@ -239,6 +239,8 @@ pub enum Limit {
     RecvBytes,
     /// Receiver-not-ready retries.
     RnrRetries,
+    /// A packet sequence number.
+    SequenceNumber,
     /// Peers in a table.
     Peers,
     /// Messages held back for their turn.
@@ -545,6 +547,7 @@ impl fmt::Display for Limit {
             Self::RdmaBytes => "bytes of one RDMA operation",
             Self::RecvBytes => "bytes of one receive buffer",
             Self::RnrRetries => "receiver-not-ready retries",
+            Self::SequenceNumber => "a packet sequence number",
             Self::Peers => "peers in the table",
             Self::ReorderWindow => "messages held back for their turn",
         })

@@ -304,7 +304,10 @@ fn r23_r24_the_gid_is_read_only_where_it_is_and_shares_its_bytes_with_a_writes_l
 #[test]
 fn status_2_closes_the_send_queue_gives_operations_back_and_leaves_the_rest_to_come_back() {
     let mut stage = stage(CAPS);
-    let (first, second, recv) = (stage.send(1), stage.send(2), stage.recv(3));
+    let (before, first, second, recv) = (stage.send(0), stage.send(1), stage.send(2), stage.recv(3));
+    stage.device.send_done(before, 10, control1::OP_SEND);
+    let (failure, _) = stage.failed();
+    assert_eq!(stage.qp.cause(), Some(&failure), "which left the queue pair usable");
     stage.device.send_done(first, 2, control1::OP_SEND);
     let (failure, _) = stage.failed();
     assert_eq!(failure.status(), Some(CompletionStatus::LocalQpInternalError));

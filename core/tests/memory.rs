@@ -588,6 +588,10 @@ fn exposed_memory_is_copied_and_loaded_within_its_bounds_and_by_whole_words() {
     assert_eq!(memory.copy_in(4095, &[0; 2]).unwrap_err(), bounds(4095, 2));
     assert_eq!(memory.copy_out(usize::MAX, &mut [0]).unwrap_err(), bounds(u64::MAX, 1));
     memory.copy_in(4096, &[]).unwrap();
+    // A range that runs backwards is no empty one.
+    let (from, to) = (9, 8);
+    assert_eq!(memory.part(from..to).unwrap_err(), bounds(9, 0));
+    assert_eq!(memory.grant_range(&two.a, from..to).unwrap_err(), bounds(9, 0));
 
     memory.store(8, Word::MAX - 5).unwrap();
     assert_eq!(memory.load(8).unwrap(), Word::MAX - 5);

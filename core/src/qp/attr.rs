@@ -11,7 +11,8 @@ pub struct Depth {
     pub(crate) send: u32,
     pub(crate) recv: u32,
     pub(crate) recv_buffers: u8,
-    pub(crate) inline: u16,
+    /// `None`: as much as there is.
+    pub(crate) inline: Option<u16>,
     pub(crate) unsolicited: u32,
 }
 
@@ -20,7 +21,7 @@ impl Depth {
     ///
     /// One buffer a receive, 32 inline bytes (less if the device has less), no unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
-        Self { send, recv, recv_buffers: 1, inline: 32, unsolicited: 0 }
+        Self { send, recv, recv_buffers: 1, inline: None, unsolicited: 0 }
     }
 
     /// Receives of up to `buffers` buffers, 1 or 2 (R19).
@@ -29,9 +30,9 @@ impl Depth {
         self
     }
 
-    /// Inline SENDs of up to `bytes` bytes (R10).
+    /// Inline SENDs of up to `bytes` bytes (R10), or a refusal.
     pub const fn inline(mut self, bytes: u16) -> Self {
-        self.inline = bytes;
+        self.inline = Some(bytes);
         self
     }
 

@@ -15,7 +15,7 @@ use crate::error::Limit;
 use crate::memory::Buffers;
 use crate::provider::{CqInit, Provider, QpInit};
 use crate::ring::{CompletionQueue, Finished, RecvQueue, SendQueue};
-use crate::work::{Failure, Stats};
+use crate::work::{Failure, MAX_INLINE, Stats};
 use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
@@ -42,6 +42,10 @@ struct Handles<P: Provider> {
     _recv: P::Cq,
     pd: P::Pd,
 }
+
+// SAFETY: shared, it gives away its provider and its domain, which are `Sync`, and numbers that nobody changes then:
+// rings, slots and the other handles are touched through `&mut` alone.
+unsafe impl<P: Provider> Sync for Inner<P> {}
 
 impl<P: Provider> core::fmt::Debug for Handles<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -84,9 +88,9 @@ impl<P: Provider> Inner<P> {
         if depth.recv_buffers == 0 {
             return Err(Error::BelowLimit { what: Limit::RecvBuffers, asked: 0, limit: 1 });
         }
-        let inline = depth.inline.min(32);
-        above(Limit::InlineBytes, depth.inline.into(), 32)?;
-        let inline = inline.min(limits.max_inline);
+        let max_inline = limits.max_inline.min(MAX_INLINE as u16);
+        let inline = depth.inline.unwrap_or(max_inline);
+        above(Limit::InlineBytes, inline.into(), max_inline.into())?;
 
         // Before anything is made: a queue pair must not be dropped but by destroying it.
         let id = next_id()?;

@@ -10,6 +10,7 @@ use super::{
     AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Resumes,
     Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
 };
+use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::Provider;
 use crate::wire::{EndpointInfo, Hello, HelloFrame};
@@ -34,7 +35,7 @@ pub type Endpoint<P, K = Srd> = QueuePair<P, Rts, K>;
 
 /// What was granted of what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Granted {
+pub struct GrantedDepth {
     /// Operations in flight.
     pub send: u32,
     /// Receives in flight.
@@ -46,6 +47,9 @@ pub struct Granted {
     /// Operations of one batch.
     pub batch: u16,
 }
+
+/// Packet sequence numbers have 24 bits.
+const MAX_PSN: u32 = 0xFF_FFFF;
 
 /// How a [`QueuePair::shut_down`] went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +116,16 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// To RTS: operations can be posted from here on.
     ///
     /// # Errors
-    /// [`Error::ForeignToken`] for a token of another device, or what the device answered; with the queue pair.
+    /// [`Error::AboveLimit`] for a sequence number of more than 24 bits, [`Error::ForeignToken`] for a token of
+    /// another device, or what the device answered; with the queue pair.
     pub fn rts(self, attr: RtsAttr) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
     where
         S: Starts,
     {
+        if attr.psn > MAX_PSN {
+            let (asked, limit) = (attr.psn.into(), MAX_PSN.into());
+            return Result::Err(Refused::new(self, Error::AboveLimit { what: Limit::SequenceNumber, asked, limit }));
+        }
         let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK) };
         if let Some((token, retry)) = attr.rnr_retry {
             if let Result::Err(error) = token.check(self.inner.provider.device_id()) {
@@ -207,7 +216,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.inner.poll()
     }
 
-    /// The first failure that was not a flush: the flushes that follow are its consequences (R40).
+    /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
+    /// which the device failed the queue pair: then nothing more can be posted.
     pub fn cause(&self) -> Option<&Failure> {
         self.inner.cause.as_ref()
     }
@@ -223,8 +233,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 
     /// What was granted of what was asked for.
-    pub fn granted(&self) -> Granted {
-        Granted {
+    pub fn granted(&self) -> GrantedDepth {
+        GrantedDepth {
             send: self.inner.send.slots().depth(),
             recv: self.inner.recv.slots().depth(),
             recv_buffers: self.inner.recv.max_buffers(),

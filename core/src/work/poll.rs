@@ -106,7 +106,11 @@ impl<P: Provider> Inner<P> {
         let Done { token, buffers } = take(finished);
         let status = CompletionStatus::from_number(entry.status());
         if status == CompletionStatus::LocalQpInternalError {
-            // The queue pair is beyond use: what is posted from now on is refused.
+            // The queue pair is beyond use: what is posted from now on is refused, and this is why, whatever
+            // failed before and left it usable (R40).
+            if !self.send.has_failed() {
+                self.cause = None;
+            }
             self.send.fail();
         }
         let kind = match entry.op() {
