@@ -243,6 +243,8 @@ pub enum Limit {
     SequenceNumber,
     /// Peers in a table.
     Peers,
+    /// Parts of one operation.
+    Parts,
     /// Messages held back for their turn.
     ReorderWindow,
 }
@@ -513,7 +515,7 @@ impl Limit {
         match self {
             Self::SendBuffers => "send them one by one (R09)",
             Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
-            Self::RdmaBytes => "split it into several operations (R11)",
+            Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
             Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
             Self::InlineBytes => "register the bytes and send a slice (R10)",
@@ -549,6 +551,7 @@ impl fmt::Display for Limit {
             Self::RnrRetries => "receiver-not-ready retries",
             Self::SequenceNumber => "a packet sequence number",
             Self::Peers => "peers in the table",
+            Self::Parts => "parts of one operation",
             Self::ReorderWindow => "messages held back for their turn",
         })
     }

@@ -243,6 +243,11 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         }
     }
 
+    /// Bytes of one RDMA operation; more go in parts, by [`Split`](crate::flow::Split).
+    pub fn max_rdma_size(&self) -> u32 {
+        self.inner.identity.max_rdma
+    }
+
     /// The protection domain it belongs to.
     pub fn pd_id(&self) -> PdId {
         self.inner.identity.pd
