@@ -513,7 +513,7 @@ impl fmt::Display for Verb {
 impl Limit {
     fn remedy(self) -> &'static str {
         match self {
-            Self::SendBuffers => "send them one by one (R09)",
+            Self::SendBuffers => "send them one by one, or ask for two with `Depth::send_buffers` (R09)",
             Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
             Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
@@ -521,6 +521,7 @@ impl Limit {
             Self::InlineBytes => "register the bytes and send a slice (R10)",
             Self::RegionBytes => "register it in parts (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
+            Self::SendDepth | Self::RecvDepth => "ask for less; `Context::limits` says what there is",
             _ => "ask for less",
         }
     }

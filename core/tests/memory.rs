@@ -522,10 +522,10 @@ fn r34_close_and_shut_down_give_the_queue_pair_back_when_the_device_refuses() {
     let mut events = Vec::new();
     let refused = b.shut_down(|| true, |event| events.push(event)).unwrap_err();
     let qp = refused.into_inner();
-    assert_eq!((qp.state(), events.len()), (QpState::Err, 0), "what is in flight is still the device's");
+    assert_eq!((qp.state(), events.len()), (QpState::Err, 1), "what was flushed is told, whatever comes after");
     let err = qp.into_err().unwrap();
     let report = err.shut_down(|| true, |event| events.push(event)).unwrap();
-    assert_eq!((report.completed, report.reclaimed, events.len()), (0, 1, 1));
+    assert_eq!((report.completed, report.reclaimed, events.len()), (0, 0, 1));
     let target = slice_of(events.pop().unwrap());
     assert_eq!(two.ctx.leaks().queue_pairs(), 0);
     drop(region.close(target).unwrap());

@@ -150,7 +150,7 @@ const ALL_OPS: SendOps = SendOps::all();
 const MEMORY: Access = Access::LOCAL_WRITE;
 
 fn init(ops: SendOps) -> QpInit {
-    QpInit { send_depth: 8, recv_depth: 8, recv_sge: 2, inline: 32, ops, unsolicited: false }
+    QpInit { send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
 }
 
 fn small() -> Limits {

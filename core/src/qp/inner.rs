@@ -85,8 +85,11 @@ impl<P: Provider> Inner<P> {
         above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
         above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
         above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
-        if depth.recv_buffers == 0 {
-            return Err(Error::BelowLimit { what: Limit::RecvBuffers, asked: 0, limit: 1 });
+        above(Limit::SendBuffers, depth.send_buffers.into(), u32::from(limits.max_send_sge).min(2))?;
+        for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, depth.send_buffers)] {
+            if buffers == 0 {
+                return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
+            }
         }
         let max_inline = limits.max_inline.min(MAX_INLINE as u16);
         let inline = depth.inline.unwrap_or(max_inline);
@@ -97,6 +100,7 @@ impl<P: Provider> Inner<P> {
         let init = QpInit {
             send_depth: depth.send.max(limits.min_send_depth).max(1),
             recv_depth: depth.recv.max(1),
+            send_sge: depth.send_buffers,
             recv_sge: depth.recv_buffers,
             inline,
             ops: K::OPS,
@@ -139,7 +143,7 @@ impl<P: Provider> Inner<P> {
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
-                max_buffers: limits.max_send_sge,
+                max_buffers: depth.send_buffers,
                 max_msg: limits.max_msg_size,
             },
             turn: false,
@@ -186,7 +190,7 @@ impl<P: Provider> Inner<P> {
             self.destroyed = true;
         }
         // Also if it was destroyed before: a sink that panicked left the rest in the slots.
-        while let Some(Finished { token, tag, buffers }) = self.send.end_any().or_else(|| self.recv.end_any()) {
+        while let Some(Finished { token, tag, buffers, .. }) = self.send.end_any().or_else(|| self.recv.end_any()) {
             // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
             sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
         }

@@ -40,6 +40,8 @@ pub struct GrantedDepth {
     pub send: u32,
     /// Receives in flight.
     pub recv: u32,
+    /// Buffers of one SEND.
+    pub send_buffers: u8,
     /// Buffers of one receive.
     pub recv_buffers: u8,
     /// Inline bytes of one SEND.
@@ -237,6 +239,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         GrantedDepth {
             send: self.inner.send.slots().depth(),
             recv: self.inner.recv.slots().depth(),
+            send_buffers: self.inner.identity.max_buffers,
             recv_buffers: self.inner.recv.max_buffers(),
             inline: self.inner.identity.max_inline,
             batch: self.inner.send.max_batch(),
@@ -300,6 +303,13 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
                 Some(event) => sink(event),
                 None => core::hint::spin_loop(),
             }
+        }
+        // The deadline ends the waiting, not what is here already; as much as the queues hold, for a peer may go on.
+        let (mut left, granted) = (0, qp.granted());
+        while left < granted.send.saturating_add(granted.recv) {
+            let Some(event) = qp.inner.poll_ready() else { break };
+            sink(event);
+            left += 1;
         }
         let reclaimed = qp.in_flight();
         let result = qp.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));
