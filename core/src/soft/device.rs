@@ -76,9 +76,9 @@ impl SoftDevice {
     }
 
     /// Kills the program that uses the device, as far as the device has to do with it: all its queue pairs are gone
-    /// from the wire, and peers that send to them get status 9 (H20), or 13 and 15 where answers were lost already. What was
+    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost. What was
     /// in flight here is flushed, or, by [`Config::silent_death`], never completes. The handles that are left
-    /// can be destroyed and nothing else. Queue pairs that are made next, the restarted program's, may have
+    /// can be moved to ERR, where they are, and destroyed. Queue pairs made next, by the restarted program, may have
     /// the same numbers at the same address (R20, R25).
     pub fn die(&self) {
         self.owner.lock().die(self.nic);

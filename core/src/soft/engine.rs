@@ -33,12 +33,10 @@ impl State {
         for nth in 0..self.live_count {
             self.fetch(nth);
         }
-        for _ in 0..self.in_flight.min(TURN) {
-            if self.hostile {
-                self.deliver_hostile();
-            } else {
-                self.deliver();
-            }
+        if self.hostile {
+            (0..self.in_flight.min(TURN)).for_each(|_| self.deliver_hostile());
+        } else {
+            (0..self.in_flight.min(TURN)).for_each(|_| self.deliver());
         }
     }
 
@@ -72,7 +70,8 @@ impl State {
             }
             // The phase is told apart by making a right one zero.
             entry[0] ^= Quad::from(ring.phase(at)) << 24;
-            *packet = Packet { entry, qp: index, ..Packet::FREE };
+            // A trial is begun below, where there is one.
+            *packet = Packet { entry, qp: index, trial: packet.trial, ..Packet::FREE };
             self.in_flight += 1;
             if self.hostile {
                 self.begin_trial(self.in_flight - 1, nic);

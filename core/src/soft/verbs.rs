@@ -264,7 +264,8 @@ impl State {
         let caps = self.config.caps;
         let qp = self.qp_mut(index).ok_or(invalid)?;
         if qp.dead {
-            return Err(refused(Verb::ModifyQp, EIO));
+            // It is in ERR, and stays there.
+            return if attr.state == QpState::Err { Ok(()) } else { Err(refused(Verb::ModifyQp, EIO)) };
         }
         let mask = attr.mask;
         if !Mask::all().contains(mask) {

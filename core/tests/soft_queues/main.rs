@@ -6,6 +6,7 @@ mod control;
 mod driver;
 mod lives;
 mod order;
+mod overruns;
 mod requester;
 mod responder;
 mod threads;
