@@ -28,7 +28,7 @@ fn pieces_of_a_write(seed: u64) -> Vec<usize> {
         }
     }
     // Nothing after the completion.
-    for _ in 0..200 {
+    for _ in 0..if cfg!(miri) { 10 } else { 200 } {
         assert!(a.endpoint.poll().is_none());
     }
     assert_eq!(look(&memory, 96), [0; 96]);
@@ -44,8 +44,10 @@ fn r16_a_write_is_seen_in_any_order_and_in_part_twice_before_its_completion_and_
     assert_eq!(each, (0..12).collect::<Vec<_>>(), "all of it arrived");
     assert!(seen.len() > 12, "some of it twice: {seen:?}");
     assert!(!seen.is_sorted(), "{seen:?}");
-    assert_eq!(pieces_of_a_write(1), seen, "one seed, one run");
-    assert_ne!(pieces_of_a_write(2), seen);
+    if !cfg!(miri) {
+        assert_eq!(pieces_of_a_write(1), seen, "one seed, one run");
+        assert_ne!(pieces_of_a_write(2), seen);
+    }
 }
 
 #[test]

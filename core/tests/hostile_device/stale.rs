@@ -13,7 +13,7 @@ fn r20_completions_of_a_numbers_last_owner_are_dropped_and_counted_and_end_no_re
     let (mut a, mut b) = pair(config(Profile::RDMA).stale_completions(3));
     assert_idle(&mut a.endpoint);
     assert_eq!(a.endpoint.stats().stale, 0, "nobody had this number before");
-    for life in 0..if cfg!(miri) { 2 } else { 20 } {
+    for life in 0..if cfg!(miri) { 1 } else { 20 } {
         let qpn = a.endpoint.qpn();
         a.endpoint.close().unwrap();
         a.endpoint = a.pd.endpoint(required::<_, Srd>(&a.ctx), Depth::new(8, 8)).unwrap();

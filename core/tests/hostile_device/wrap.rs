@@ -31,7 +31,7 @@ fn exchange(a: &mut Side, b: &mut Side, number: u8) {
 
 #[test]
 fn messages_arrive_while_turns_queue_indices_and_keys_wrap() {
-    for steps in [0, 1, 9, 200] {
+    for steps in if cfg!(miri) { vec![9] } else { vec![0, 1, 9, 200] } {
         let (mut a, mut b) = pair_of(near(steps), Depth::new(4, 4)).unwrap();
         for number in 0..if cfg!(miri) { 6 } else { 250 } {
             exchange(&mut a, &mut b, number);
