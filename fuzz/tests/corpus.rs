@@ -25,3 +25,13 @@ fn the_endpoint_corpus_holds() {
 fn the_frames_corpus_holds() {
     replay("frames", efa_fuzz::frames);
 }
+
+#[test]
+fn the_completions_corpus_holds() {
+    replay("completions", efa_fuzz::completions);
+}
+
+#[test]
+fn the_calls_corpus_holds() {
+    replay("calls", efa_fuzz::calls);
+}
