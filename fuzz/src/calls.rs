@@ -13,6 +13,7 @@ use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work::{Event, Operation, RecvTarget};
 use efa_core::{Context, Error, Limits, ProtectionDomain, Provider, Qkey, SetRnrRetry, Token};
 
+use crate::Reached;
 use crate::input::Input;
 
 const NODES: usize = 3;
@@ -92,11 +93,14 @@ struct World {
     forgotten: Vec<Box<dyn Any>>,
     forgotten_buffers: u32,
     tokens: u64,
+    reached: Reached,
 }
 
 /// Calls on three endpoints of two devices. Each operation is resolved once, by an event, by destroying the queue
 /// pair or by being forgotten; what arrives is what was sent, once; and all memory comes back but what was forgotten.
-pub fn calls(data: &[u8]) {
+///
+/// Gives what it came to do.
+pub fn calls(data: &[u8]) -> Reached {
     let mut input = Input::new(data);
     let flags = input.byte();
     let config = Config::new(Profile::RDMA).limits(LIMITS).packets(64).shuffle(flags & 1 == 1).seed(flags.into());
@@ -116,7 +120,7 @@ pub fn calls(data: &[u8]) {
     while let Some(step) = input.step() {
         world.step(step, &mut input);
     }
-    world.end(&first, data.len());
+    world.end(&first, data.len())
 }
 
 fn pattern(id: u32, len: usize) -> Vec<u8> {
@@ -184,6 +188,7 @@ impl World {
             24 => {
                 if let Some(slice) = self.nodes[node].free.pop().filter(|_| self.forgotten_buffers < 8) {
                     self.forget(slice, 1);
+                    self.reached.insert("a slice forgotten");
                 }
             }
             25 => self.introduce(node, other),
@@ -193,7 +198,10 @@ impl World {
             29 => self.shut_down(node, input.below(64)),
             30 => self.drop_qp(node, input.byte() & 1 == 1),
             31 => self.nodes[node].peers[other] = None,
-            32 => self.nodes[node].device.link(input.byte() & 3 != 0),
+            32 => {
+                self.nodes[node].device.link(input.byte() & 3 != 0);
+                self.reached.insert("a device plugged");
+            }
             _ => self.pool(node, input),
         }
         for (index, node) in self.nodes.iter().enumerate() {
@@ -273,7 +281,10 @@ impl World {
                 let (buffers, token) = (vec![address(&slice)], self.token());
                 let qp = self.nodes[node].qp.as_mut().unwrap();
                 match post(qp, to_b.read(slice, window), token) {
-                    Ok(()) => drop(self.in_flight.insert(token, Posted { node, what: What::Read(None), buffers })),
+                    Ok(()) => {
+                        self.in_flight.insert(token, Posted { node, what: What::Read(None), buffers });
+                        self.reached.insert("a read of a corrupted window");
+                    }
                     Err(slice) => self.give(node, [slice]),
                 }
             }
@@ -290,6 +301,7 @@ impl World {
             self.sending(node, None, id, token, Some(bytes), 12, vec![]);
         }
         self.strangers.push(stranger);
+        self.reached.insert("a stranger resolved");
     }
 
     fn slice(&mut self, node: usize) -> Option<Slice> {
@@ -352,6 +364,7 @@ impl World {
             let (head, tail) = slice.split_at(len / 3).unwrap();
             let addresses = vec![address(&head), address(&tail)];
             let operation = peer.send([head, tail]);
+            self.reached.insert("two buffers sent");
             let result = if imm { post(qp, operation.imm(id), token) } else { post(qp, operation, token) };
             (addresses, result.map_err(Vec::from))
         } else {
@@ -374,6 +387,7 @@ impl World {
         let (bytes, buffer) = (part.to_vec(), address(&part));
         if post(qp, peer.send(part).imm(id), token).is_ok() {
             self.sending(node, Some(other), id, token, Some(bytes), buffer.1, vec![buffer]);
+            self.reached.insert("a frozen slice sent");
         }
     }
 
@@ -385,6 +399,7 @@ impl World {
         let part = exposed.part(start..start + 16).unwrap();
         if post(qp, peer.send(part).imm(id), token).is_ok() {
             self.sending(node, Some(other), id, token, None, 16, vec![(0, 16)]);
+            self.reached.insert("a part of exposed memory sent");
         }
     }
 
@@ -395,6 +410,7 @@ impl World {
         let bytes = pattern(id, len);
         if post(qp, peer.send_inline(&bytes).unwrap(), token).is_ok() {
             self.sending(node, Some(other), id, token, Some(bytes), len, vec![]);
+            self.reached.insert("an inline SEND");
         }
     }
 
@@ -404,6 +420,7 @@ impl World {
         let Some(peer) = &peers[other] else { return };
         if post(qp, peer.send_empty().imm(id), token).is_ok() {
             self.sending(node, Some(other), id, token, Some(vec![]), 0, vec![]);
+            self.reached.insert("an empty SEND");
         }
     }
 
@@ -477,6 +494,9 @@ impl World {
         let (head, tail) = slice.split_at(half).unwrap();
         let buffers = vec![address(&head), address(&tail)];
         let back = self.receiving(node, [head, tail], buffers);
+        if back.is_none() {
+            self.reached.insert("a receive of two buffers");
+        }
         self.give(node, back.into_iter().flatten());
     }
 
@@ -487,6 +507,9 @@ impl World {
         let mut rest = list.into_iter();
         if let Some(qp) = &mut self.nodes[node].qp {
             let posted = qp.post_recv_list(&mut rest).unwrap();
+            if posted > 1 {
+                self.reached.insert("a list of receives");
+            }
             for (token, buffer) in addresses.into_iter().take(posted) {
                 self.in_flight.insert(token, Posted { node, what: What::Recv, buffers: vec![buffer] });
             }
@@ -519,6 +542,10 @@ impl World {
             }
         }
         assert_eq!(batch.len(), staged.len());
+        if !staged.is_empty() {
+            let ends = ["a batch submitted", "a batch aborted", "a batch dropped", "a batch forgotten"];
+            self.reached.insert(ends[usize::from(end)]);
+        }
         match end {
             0 => assert_eq!(batch.submit(), staged.len()),
             1 => batch.abort(|token, buffers| {
@@ -575,6 +602,16 @@ impl World {
             (Event::Read(_), What::Read(_)) | (Event::Received(_) | Event::WriteArrived(_), What::Recv) => {}
             (_, what) => assert!(failed, "{event:?} of {what:?}"),
         }
+        self.reached.insert(match &event {
+            Event::Sent(_) => "a SEND done",
+            Event::Written(_) => "a write done",
+            Event::Read(_) => "a read done",
+            Event::Received(_) => "a message received",
+            Event::WriteArrived(_) => "a write with immediate received",
+            Event::UnsolicitedWrite(_) => "an unsolicited write",
+            Event::Failed { .. } => "a failure",
+            Event::Reclaimed { .. } => "a request reclaimed",
+        });
         let arrived = match &event {
             Event::Received(message) => Some((message.imm, message.len)),
             Event::WriteArrived(write) => Some((Some(write.imm), usize::MAX)),
@@ -643,11 +680,15 @@ impl World {
     fn revoke(&mut self, node: usize) {
         let Some((memory, exposed)) = self.nodes[node].exposed.take() else { return };
         match exposed.revoke() {
-            Ok(pages) => self.memory[memory].check(0, &pages[..SHARED]),
+            Ok(pages) => {
+                self.memory[memory].check(0, &pages[..SHARED]);
+                self.reached.insert("memory revoked");
+            }
             Err(refused) => {
                 // A part of it is being sent, or was forgotten so.
                 assert!(matches!(refused.error(), Error::RegionInUse { .. }), "{refused}");
                 self.nodes[node].exposed = Some((memory, refused.into_inner()));
+                self.reached.insert("memory in use not revoked");
             }
         }
     }
@@ -660,6 +701,7 @@ impl World {
         exposed.copy_in(start, &bytes).unwrap();
         assert!(exposed.copy_in(4096 - bytes.len() + 1, &bytes).is_err() || bytes.is_empty());
         self.memory[*memory].put(start, &bytes);
+        self.reached.insert("bytes copied in");
     }
 
     fn copy_out(&mut self, node: usize) {
@@ -667,6 +709,7 @@ impl World {
         let mut bytes = [0; SHARED];
         exposed.copy_out(0, &mut bytes).unwrap();
         self.memory[*memory].check(0, &bytes);
+        self.reached.insert("bytes copied out");
     }
 
     fn word(&mut self, node: usize, input: &mut Input<'_>) {
@@ -677,6 +720,7 @@ impl World {
         self.memory[*memory].put(start, &value.to_ne_bytes());
         self.memory[*memory].check(start, &exposed.load(start).unwrap().to_ne_bytes());
         assert!(matches!(exposed.load(start + 1), Err(Error::Misaligned { .. })));
+        self.reached.insert("a word stored and loaded");
     }
 
     fn freeze(&mut self, node: usize) {
@@ -703,11 +747,13 @@ impl World {
                 // Nobody sends it any more.
                 let sends = |posted: &Posted| posted.buffers.iter().any(|(first, _)| *first == buffer.0);
                 assert!(!self.in_flight.values().any(sends));
+                self.reached.insert("a slice thawed");
                 self.give(node, [slice]);
             }
             Err(refused) => {
                 assert!(matches!(refused.error(), Error::RegionInUse { .. }), "{refused}");
                 self.nodes[node].frozen.push(refused.into_inner());
+                self.reached.insert("a slice in use not thawed");
             }
         }
     }
@@ -734,6 +780,7 @@ impl World {
             None => whole,
         };
         assert_eq!(address(&whole), before);
+        self.reached.insert("a pool");
         self.give(node, [whole]);
     }
 
@@ -752,6 +799,7 @@ impl World {
         assert_eq!(qp.in_flight(), 0, "the device flushes what is in flight");
         let qp = qp.reset().unwrap().prepare().unwrap();
         assert!(qp.cause().is_none());
+        self.reached.insert("a restart");
         self.nodes[node].qp = Some(qp);
         // Those who were introduced before are strangers now, until they are again.
     }
@@ -765,6 +813,7 @@ impl World {
             }
         }
         self.nodes[node].qp = Some(qp.resume().unwrap());
+        self.reached.insert("a drain");
     }
 
     fn shut_down(&mut self, node: usize, polls: usize) {
@@ -790,8 +839,10 @@ impl World {
         self.excuse(node);
         if forget && self.forgotten_buffers < 8 {
             self.forget(qp, 16);
+            self.reached.insert("a queue pair forgotten");
         } else {
             drop(qp);
+            self.reached.insert("a queue pair dropped");
         }
         let memory = &mut self.memory;
         self.in_flight.retain(|_, posted| {
@@ -811,7 +862,7 @@ impl World {
         }
     }
 
-    fn end(mut self, device: &SoftDevice, choice: usize) {
+    fn end(mut self, device: &SoftDevice, choice: usize) -> Reached {
         (0..NODES).for_each(|node| self.nodes[node].device.link(true));
         for _ in 0..64 {
             (0..NODES).for_each(|node| self.poll(node, 1));
@@ -838,6 +889,7 @@ impl World {
         let endpoint = || pd.endpoint(ctx.require::<Srd>().unwrap(), Depth::new(1, 1)).ok();
         let qps: Vec<_> = std::iter::from_fn(endpoint).collect();
         assert_eq!(qps.len() as u32, LIMITS.max_qp);
+        self.reached
     }
 }
 

@@ -13,6 +13,7 @@ use efa_core::{
     Ahn, Caps, Context, Error, Gid, Incarnation, ProtectionDomain, Provider, Qkey, Qpn, RKey, Refused, Token,
 };
 
+use crate::Reached;
 use crate::input::Input;
 use crate::puppet::{GENERATION, Puppet, QPN};
 
@@ -183,12 +184,14 @@ struct Stage {
     forgotten: bool,
     tokens: u64,
     resolved: u64,
-    unsolicited: u64,
+    reached: Reached,
 }
 
 /// A queue pair whose device completes whatever the bytes say. Each request is resolved once, as its entry says;
 /// what resolves none is counted; and afterwards the queue pair is as good as new.
-pub fn completions(data: &[u8]) {
+///
+/// Gives what it came to do.
+pub fn completions(data: &[u8]) -> Reached {
     let mut input = Input::new(data);
     let wide = input.byte() & 1 == 1;
     let (mut stage, mut qp) = stage(wide);
@@ -201,7 +204,7 @@ pub fn completions(data: &[u8]) {
         qp = stage.restart(qp);
         stage.usable(&mut qp);
     }
-    stage.end(qp, data.len() % 7);
+    stage.end(qp, data.len() % 7)
 }
 
 fn stage(wide: bool) -> (Stage, Endpoint<Puppet>) {
@@ -213,8 +216,8 @@ fn stage(wide: bool) -> (Stage, Endpoint<Puppet>) {
     let peer = peer(&qp);
     let model = Model { wide, ..Model::default() };
     let window = window(&peer);
-    let (produced, rung, forgotten, tokens, resolved, unsolicited) = ([0; 2], 0, false, 0, 0, 0);
-    (Stage { device, pd, peer, window, model, produced, rung, forgotten, tokens, resolved, unsolicited }, qp)
+    let (produced, rung, forgotten, tokens, resolved, reached) = ([0; 2], 0, false, 0, 0, Reached::new());
+    (Stage { device, pd, peer, window, model, produced, rung, forgotten, tokens, resolved, reached }, qp)
 }
 
 fn peer(qp: &Endpoint<Puppet>) -> Peer<Mutual> {
@@ -330,6 +333,9 @@ impl Stage {
             _ => None,
         };
         assert_eq!(post(self, token).err(), refusal);
+        if let Some(error) = refusal {
+            self.reached.insert(if error == Error::QueueFailed { "a failed queue" } else { "a full queue" });
+        }
         if refusal.is_some() {
             self.tokens -= 1;
             return;
@@ -379,6 +385,10 @@ impl Stage {
             }
         }
         assert_eq!(batch.len(), staged.len());
+        if !staged.is_empty() {
+            let ends = ["a batch submitted", "a batch aborted", "a batch dropped", "a batch forgotten"];
+            self.reached.insert(ends[end]);
+        }
         match end {
             0 => {
                 assert_eq!(batch.submit(), staged.len());
@@ -451,11 +461,24 @@ impl Stage {
     }
 
     fn count(&mut self, seen: Option<&Seen>) {
-        match seen {
-            Some(Seen { token: Some(_), .. }) => self.resolved += 1,
-            Some(_) => self.unsolicited += 1,
-            None => {}
+        if self.model.stale > 0 {
+            self.reached.insert("a stale entry");
         }
+        let Some(Seen { token, what, .. }) = seen else { return };
+        self.resolved += u64::from(token.is_some());
+        self.reached.insert(match what {
+            What::Done(control1::OP_SEND) => "a SEND done",
+            What::Done(control1::OP_RDMA_WRITE) => "a write done",
+            What::Done(_) => "a read done",
+            What::Received { .. } => "a message received",
+            What::Arrived { .. } if token.is_some() => "a write with immediate received",
+            What::Arrived { .. } => "an unsolicited write",
+            What::Failed(Cause::Status(CompletionStatus::Flushed), _) => "a flush",
+            What::Failed(Cause::Status(_), _) => "a status",
+            What::Failed(Cause::LengthBeyondBuffers { .. }, _) => "too many bytes",
+            What::Failed(Cause::Malformed { .. }, _) => "a malformed entry",
+            What::Reclaimed => "a request reclaimed",
+        });
     }
 
     /// Flushes what is in flight, and begins another life.
@@ -477,6 +500,7 @@ impl Stage {
         assert_eq!(self.tokens, self.resolved);
         self.model.stale += self.model.pending.iter().map(|entries| entries.len() as u32).sum::<u32>();
         self.model.pending.iter_mut().for_each(VecDeque::clear);
+        self.reached.insert(if self.model.failed { "a failed queue restarted" } else { "a restart" });
         (self.model.failed, self.model.cause, self.produced) = (false, None, [0; 2]);
         let mut qp = qp.error().unwrap().reset().unwrap().prepare().unwrap();
         self.poll(&mut qp);
@@ -503,7 +527,7 @@ impl Stage {
     }
 
     /// Ends it after so many polls: each request that is left is resolved now, once.
-    fn end(mut self, qp: Endpoint<Puppet>, polls: usize) {
+    fn end(mut self, qp: Endpoint<Puppet>, polls: usize) -> Reached {
         let before = self.model.count();
         let mut expected = Vec::new();
         let mut left = polls;
@@ -527,5 +551,6 @@ impl Stage {
         events.iter().chain(&last).for_each(|seen| self.count(Some(seen)));
         assert_eq!(self.tokens, self.resolved);
         assert_eq!((self.device.leaks().queue_pairs(), self.device.leaks().regions()), (0, 0));
+        self.reached
     }
 }

@@ -15,5 +15,8 @@ pub use calls::calls;
 pub use completions::completions;
 pub use wire::{endpoint, frames};
 
+/// What an input came to do: that a corpus does all of it is tested.
+pub type Reached = std::collections::BTreeSet<&'static str>;
+
 /// Of the stub of a device.
 const LIMITS: efa_core::Limits = efa_core::soft::Config::LIMITS;
