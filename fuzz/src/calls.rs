@@ -160,7 +160,7 @@ impl World {
             byte if byte & 4 == 0 => (usize::from(byte) % NODES, usize::from(byte / 8) % NODES),
             byte => (usize::from(byte) % NODES, (usize::from(byte) + 1) % NODES),
         };
-        match step % 34 {
+        match step % 35 {
             0 => self.send(node, other, false, false),
             1 => self.send(node, other, true, false),
             2 => self.send(node, other, input.byte() & 1 == 1, true),
@@ -202,7 +202,8 @@ impl World {
                 self.nodes[node].device.link(input.byte() & 3 != 0);
                 self.reached.insert("a device plugged");
             }
-            _ => self.pool(node, input),
+            33 => self.pool(node, input),
+            _ => self.send_mixed(node, other),
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let in_flight = self.in_flight.values().filter(|posted| posted.node == index).count();
@@ -388,6 +389,34 @@ impl World {
         if post(qp, peer.send(part).imm(id), token).is_ok() {
             self.sending(node, Some(other), id, token, Some(bytes), buffer.1, vec![buffer]);
             self.reached.insert("a frozen slice sent");
+        }
+    }
+
+    /// Two buffers of two kinds.
+    fn send_mixed(&mut self, node: usize, other: usize) {
+        let (id, token) = (self.token() as u32, self.token());
+        let Some(mut slice) = self.slice(node) else { return };
+        let mut bytes = pattern(id, slice.len());
+        slice.copy_from_slice(&bytes);
+        let Node { qp: Some(qp), peers, frozen, .. } = &mut self.nodes[node] else { return self.give(node, [slice]) };
+        let (Some(frozen), Some(peer)) = (frozen.last(), &peers[other]) else { return self.give(node, [slice]) };
+        let part = frozen.part(0..frozen.len() / 2).unwrap();
+        let mut buffers = vec![address(&slice), address(&part)];
+        let result = if id.is_multiple_of(2) {
+            bytes.extend_from_slice(&part);
+            post(qp, peer.send((slice, part)), token).map_err(|(slice, _)| slice)
+        } else {
+            bytes.splice(0..0, part.iter().copied());
+            buffers.reverse();
+            post(qp, peer.send((part, slice)).imm(id), token).map_err(|(_, slice)| slice)
+        };
+        match result {
+            Ok(()) => {
+                let len = bytes.len();
+                self.sending(node, Some(other), id, token, Some(bytes), len, buffers);
+                self.reached.insert("buffers of two kinds sent");
+            }
+            Err(slice) => self.give(node, [slice]),
         }
     }
 
@@ -638,14 +667,22 @@ impl World {
         for (buffer, expected) in buffers.zip(posted) {
             match buffer {
                 Buffer::Slice(slice) => {
-                    assert_eq!(address(&slice), *expected);
+                    assert_eq!((address(&slice), self.is_frozen(&slice)), (*expected, false));
                     slices.push(slice);
                 }
-                Buffer::Frozen(frozen) => assert_eq!(address(&frozen), *expected),
+                Buffer::Frozen(frozen) => {
+                    assert_eq!((address(&frozen), self.is_frozen(&frozen)), (*expected, true));
+                }
                 Buffer::Exposed(part) => assert_eq!((0, part.len()), *expected),
             }
         }
         slices
+    }
+
+    /// Whether they are of a slice that is frozen: it is while a part of it is in flight.
+    fn is_frozen(&self, bytes: &[u8]) -> bool {
+        let mut frozen = self.nodes.iter().flat_map(|node| &node.frozen);
+        frozen.any(|frozen| frozen.as_ptr_range().contains(&bytes.as_ptr()))
     }
 
     fn arrived(&mut self, node: usize, imm: Option<u32>, len: usize, bytes: &[u8]) {

@@ -95,6 +95,7 @@ fn the_calls_corpus_holds_and_comes_to_everything() {
         "a write with immediate received",
         "an empty SEND",
         "an inline SEND",
+        "buffers of two kinds sent",
         "bytes copied in",
         "bytes copied out",
         "memory in use not revoked",
