@@ -150,7 +150,7 @@ const ALL_OPS: SendOps = SendOps::all();
 const MEMORY: Access = Access::LOCAL_WRITE;
 
 fn init(ops: SendOps) -> QpInit {
-    QpInit { send_depth: 8, recv_depth: 8, recv_sge: 2, inline: 32, ops, unsolicited: false }
+    QpInit { send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
 }
 
 fn small() -> Limits {
@@ -1243,7 +1243,7 @@ fn a_wire_has_room_for_eight_devices() {
     assert_eq!(first.neighbour().map(drop).unwrap_err(), Error::Exhausted { what: Limit::Devices, limit: 8 });
     let gids: BTreeSet<_> = all.iter().map(Provider::gid).chain([first.gid()]).collect();
     assert_eq!(gids.len(), 8);
-    assert_eq!(all[6].name(), "soft7");
+    assert_eq!(all[6].name(), "software7");
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl State {
             request.inline = Some(usize::from(count));
             return if count <= qp.inline { Ok(()) } else { Err(Status::LocalBadLength) };
         }
-        if count > 2 {
+        if count > u16::from(qp.send_sge.min(2)) {
             return Err(Status::LocalUnsupportedOp);
         }
         let buffers = [(first, first_addr), (second, second_addr)];
