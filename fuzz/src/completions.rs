@@ -135,19 +135,19 @@ impl Model {
             }
             self.in_flight[queue].remove(&id)
         };
-        let token = request.as_ref().map(|request| request.token);
+        let (token, posted) = request.as_ref().map(|request| (request.token, request.op)).unzip();
         let buffers = request.map_or(Vec::new(), |request| request.buffers);
         let cause = CompletionStatus::from_number(status);
-        if queue == 0 && cause == CompletionStatus::LocalQpInternalError {
-            self.failed = true;
+        if queue == 0 && cause == CompletionStatus::LocalQpInternalError && !self.failed {
+            // Whatever failed before left it usable: this is why it is no more.
+            (self.failed, self.cause) = (true, None);
         }
         let room: usize = buffers.iter().map(|(_, len)| len).sum();
-        let asked = match (queue, op) {
+        let asked = match (queue, posted) {
             (1, _) => Kind::Recv,
-            (_, control1::OP_SEND) => Kind::Send,
-            (_, control1::OP_RDMA_READ) => Kind::Read,
-            (_, control1::OP_RDMA_WRITE) => Kind::Write,
-            _ => Kind::Unknown(op),
+            (_, Some(control1::OP_RDMA_READ)) => Kind::Read,
+            (_, Some(control1::OP_RDMA_WRITE)) => Kind::Write,
+            _ => Kind::Send,
         };
         let what = match (status, queue, op, imm) {
             (1.., ..) => What::Failed(Cause::Status(cause), asked),
@@ -535,6 +535,9 @@ impl Stage {
             left -= 1;
             expected.extend(self.model.poll());
         }
+        // What is there already comes, however late, as much as the queues hold.
+        let room = qp.granted().send + qp.granted().recv;
+        expected.extend((0..room).map_while(|_| self.model.poll()));
         let reclaimed = self.model.count();
         let rest = self.model.in_flight.iter_mut().flat_map(std::mem::take);
         let mut rest: Vec<Seen> = rest

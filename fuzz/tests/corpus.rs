@@ -84,7 +84,6 @@ fn the_calls_corpus_holds_and_comes_to_everything() {
         "a read done",
         "a read of a corrupted window",
         "a receive of two buffers",
-        "a request reclaimed",
         "a restart",
         "a slice forgotten",
         "a slice in use not thawed",

@@ -5,7 +5,7 @@
 //! (heapless), and `Pool::into_slice` (the standard library's sort).
 
 use efa_core::Token;
-use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits};
+use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
 use efa_core::qp::{Endpoint, Err, Init, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
@@ -55,6 +55,8 @@ pub(crate) const CALLS: &[fn()] = &[
     peers,
     flow::<1>,
     flow::<64>,
+    split::<1>,
+    split::<16>,
     wire,
     states,
     ends,
@@ -134,7 +136,7 @@ fn poll() {
     used(any::<&mut QueuePair<Stub, Err>>().poll());
     let qp: &mut Qp = any();
     used(qp.poll());
-    used((qp.cause().copied(), qp.stats(), qp.in_flight(), qp.granted(), qp.pd_id(), qp.qpn()));
+    used((qp.cause().copied(), qp.stats(), qp.in_flight(), qp.granted(), qp.max_rdma_size(), qp.pd_id(), qp.qpn()));
 }
 
 fn events() {
@@ -247,6 +249,17 @@ fn flow<const N: usize>() {
     used(order.push(any(), any()));
     used((order.pop(), order.next()));
     used(Reorder::<Slice, N>::starting_at(any()));
+}
+
+fn split<const N: usize>() {
+    type Parts<const N: usize> = Split<RemoteReadWrite, N>;
+    used(Parts::<N>::new(any(), any(), any(), any()));
+    let (parts, qp, peer): (&mut Parts<N>, &mut Qp, &To) = (any(), any(), any());
+    used(parts.post(qp, |slice, window| peer.write(slice, window)));
+    used(parts.post(qp, |slice, window| peer.read(slice, window)));
+    used(parts.step(any()));
+    used(parts.parts());
+    used(any::<Parts<N>>().into_slice());
 }
 
 fn wire() {
