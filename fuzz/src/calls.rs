@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use efa_core::connect::introduce;
+use efa_core::flow::{Split, Step};
 use efa_core::memory::{Buffer, Buffers, Exposed, Frozen, PageSize, Pages, Pool, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{Depth, Endpoint, InitAttr, RnrRetry, RtsAttr, Srd};
@@ -160,7 +161,7 @@ impl World {
             byte if byte & 4 == 0 => (usize::from(byte) % NODES, usize::from(byte / 8) % NODES),
             byte => (usize::from(byte) % NODES, (usize::from(byte) + 1) % NODES),
         };
-        match step % 35 {
+        match step % 36 {
             0 => self.send(node, other, false, false),
             1 => self.send(node, other, true, false),
             2 => self.send(node, other, input.byte() & 1 == 1, true),
@@ -203,7 +204,8 @@ impl World {
                 self.reached.insert("a device plugged");
             }
             33 => self.pool(node, input),
-            _ => self.send_mixed(node, other),
+            34 => self.send_mixed(node, other),
+            _ => self.split(node, other, input),
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let in_flight = self.in_flight.values().filter(|posted| posted.node == index).count();
@@ -819,6 +821,65 @@ impl World {
         assert_eq!(address(&whole), before);
         self.reached.insert("a pool");
         self.give(node, [whole]);
+    }
+
+    /// A write in parts: while it goes on nothing else is in flight here.
+    fn split(&mut self, node: usize, other: usize, input: &mut Input<'_>) {
+        let id = self.token() as u32;
+        if self.in_flight.values().any(|posted| posted.node == node) {
+            return;
+        }
+        let Some(mut slice) = self.slice(node) else { return };
+        let bytes = pattern(id, slice.len());
+        slice.copy_from_slice(&bytes);
+        let (chunk, before) = (1 + input.below(20), address(&slice));
+        let Node { qp: Some(qp), peers, windows, .. } = &mut self.nodes[node] else { return self.give(node, [slice]) };
+        let (Some(peer), Some((memory, window))) = (&peers[other], windows[other]) else {
+            return self.give(node, [slice]);
+        };
+        for (at, byte) in bytes.iter().enumerate() {
+            self.memory[memory].may_be[at].push(*byte);
+        }
+        let alone = self.memory[memory].begun();
+        let first = self.tokens + 1;
+        let mut parts = Split::<_, 4>::new(slice, window, chunk, Token(first)).unwrap();
+        self.tokens += parts.parts();
+        let mut refused = None;
+        let mut done = None;
+        for _ in 0..LONG {
+            if let Err(error) = parts.post(qp, |part, window| peer.write(part, window)) {
+                assert!(expected(&error), "{error}");
+                refused = Some(error);
+            }
+            if refused.is_some() && qp.in_flight() == 0 {
+                break;
+            }
+            match qp.poll().map(|event| parts.step(event)) {
+                Some(Step::Done { slice, failed }) => {
+                    done = Some((slice, failed));
+                    break;
+                }
+                Some(Step::Other(event)) => panic!("{event:?} of nothing in flight"),
+                Some(Step::More) | None => {}
+            }
+        }
+        assert_eq!((qp.stats().stale, qp.in_flight()), (0, 0));
+        self.memory[memory].in_flight -= 1;
+        let slice = match done {
+            Some((slice, None)) => {
+                if alone == Some(self.memory[memory].count) {
+                    for (at, byte) in bytes.iter().enumerate() {
+                        self.memory[memory].may_be[at] = vec![*byte];
+                    }
+                }
+                self.reached.insert("a write in parts");
+                slice
+            }
+            Some((slice, Some(_))) => slice,
+            None => parts.into_slice().unwrap(),
+        };
+        assert_eq!(address(&slice), before);
+        self.give(node, [slice]);
     }
 
     /// To ERR, until all is flushed, and up again.

@@ -91,6 +91,7 @@ fn the_calls_corpus_holds_and_comes_to_everything() {
         "a stranger resolved",
         "a word stored and loaded",
         "a write done",
+        "a write in parts",
         "a write with immediate received",
         "an empty SEND",
         "an inline SEND",
