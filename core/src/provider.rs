@@ -105,6 +105,11 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// What the device answered; the queue pair must then be assumed to be alive.
     fn destroy_qp(&self, qp: &mut Self::Qp) -> Result<(), Error>;
 
+    /// An unsolicited arrival (R22) of the queue pair was read. For software devices that watch for overruns:
+    /// such arrivals are the only completions that no request bounds. Nothing on hardware.
+    #[inline(always)]
+    fn unsolicited_read(&self, _qp: &Self::Qp) {}
+
     /// The queue pair's rings, slots and identity.
     fn queues(&self, qp: &Self::Qp) -> Queues;
     /// The completion queue's ring.

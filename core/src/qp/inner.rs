@@ -159,6 +159,11 @@ impl<P: Provider> Inner<P> {
         &self.handles.pd
     }
 
+    /// An unsolicited arrival was read.
+    pub(crate) fn unsolicited_read(&self) {
+        self.provider.unsolicited_read(&self.handles.qp);
+    }
+
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
         if self.send.staged() != 0 {
             // A batch was forgotten: the device completes only what it was told of.

@@ -52,18 +52,31 @@ fn head(req_id: u16, status: Status, flags: u8, qpn: u16, behind: u16) -> Quad {
 impl State {
     /// Completes the send entry whose first quad is given.
     #[inline(always)]
-    pub(super) fn send_done(&mut self, qp: u16, entry: Quad, status: Status) {
-        let Some(qp) = self.qp_mut(qp) else { return };
+    pub(super) fn send_done(&mut self, index: u16, entry: Quad, status: Status) {
+        let Some(qp) = self.qp_mut(index) else { return };
         qp.completed = qp.completed.wrapping_add(1);
+        self.send_entry(index, entry, status);
+    }
+
+    /// Writes a send completion.
+    #[inline(always)]
+    pub(super) fn send_entry(&mut self, index: u16, entry: Quad, status: Status) {
+        let Some(qp) = self.qp_mut(index) else { return };
         let (cq, qpn) = (qp.send_cq, qp.qpn);
         let op = (entry >> 16) as u8 & (flags::OP_MASK >> flags::OP_SHIFT);
-        self.complete(cq, head(entry as u16, status, flags::QUEUE_SEND | op << flags::OP_SHIFT, qpn, 0), 0, [0; 2]);
+        self.complete(
+            cq,
+            index,
+            head(entry as u16, status, flags::QUEUE_SEND | op << flags::OP_SHIFT, qpn, 0),
+            0,
+            [0; 2],
+        );
     }
 
     /// Completes a receive, or tells of an unsolicited write.
     #[inline(always)]
-    pub(super) fn recv_done(&mut self, qp: u16, arrival: Arrival) {
-        let Some(qp) = self.qp_mut(qp) else { return };
+    pub(super) fn recv_done(&mut self, index: u16, arrival: Arrival) {
+        let Some(qp) = self.qp_mut(index) else { return };
         let (cq, qpn) = (qp.recv_cq, qp.qpn);
         let mut bits = flags::QUEUE_RECV | arrival.op << flags::OP_SHIFT;
         if arrival.imm.is_some() {
@@ -83,13 +96,17 @@ impl State {
         } else {
             [0; 2]
         };
-        self.complete(cq, first, second, rest);
+        self.complete(cq, index, first, second, rest);
     }
 
     /// Writes an entry. Whether there is room the device does not know: an overrun loses completions (R17).
     #[inline(always)]
-    fn complete(&mut self, cq: u16, first: Quad, second: Quad, rest: [Quad; 2]) {
-        let Some(cq) = self.cq_mut(cq) else { return };
+    fn complete(&mut self, index: u16, qp: u16, first: Quad, second: Quad, rest: [Quad; 2]) {
+        let unsolicited = (first >> 24) as u8 & flags::UNSOLICITED != 0;
+        if self.watching && !self.finds_room(index, qp, unsolicited) {
+            return;
+        }
+        let Some(cq) = self.cq_mut(index) else { return };
         let (ring, index) = (cq.ring, cq.produced);
         cq.produced = index.wrapping_add(1);
         let phase = Quad::from(ring.phase(index) ^ flags::PHASE) << 24;

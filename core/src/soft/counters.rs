@@ -39,6 +39,15 @@ pub struct Counters {
     pub rdma_write_wr_err: u64,
     /// Bytes that peers wrote here.
     pub rdma_write_recv_bytes: u64,
+    /// Requests and answers that were lost and sent again.
+    pub retrans_pkts: u64,
+    /// Messages given up because too many in a row were lost.
+    pub unresponsive_remote_events: u64,
+    /// Messages that arrived again and were not executed again. Not in the driver.
+    pub duplicates: u64,
+    /// Completions that found no room: see [`Config::count_overruns`](super::Config::count_overruns). Not in the
+    /// driver.
+    pub cq_overruns: u64,
     /// Doorbells and receive descriptors that made no sense: each put its queue pair into ERR. Not in the driver.
     pub protocol_errors: u64,
     /// Send completions with an error. Not in the driver.

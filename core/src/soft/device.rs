@@ -67,11 +67,21 @@ impl SoftDevice {
         Self::on(self.owner.clone())
     }
 
-    /// Plugs the device in or out: while it is out, whatever is sent to it or by it ends with status 15.
+    /// Plugs the device in or out: while it is out, whatever is sent to it or by it ends with status
+    /// 13 if one had answered the other before, else 15 (H19).
     pub fn link(&self, up: bool) {
         if let Some(nic) = self.owner.lock().nics.get_mut(usize::from(self.nic)) {
             nic.up = up;
         }
+    }
+
+    /// Kills the program that uses the device, as far as the device has to do with it: all its queue pairs are gone
+    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost. What was
+    /// in flight here is flushed, or, by [`Config::silent_death`], never completes. The handles that are left
+    /// can be moved to ERR, where they are, and destroyed. Queue pairs made next, by the restarted program, may have
+    /// the same numbers at the same address (R20, R25).
+    pub fn die(&self) {
+        self.owner.lock().die(self.nic);
     }
 
     /// What it counted.
@@ -168,7 +178,7 @@ impl SoftQp {
         if !self.alive {
             return Err(verbs::refused(Verb::DestroyQp, verbs::EINVAL));
         }
-        self.device.owner.lock().destroy_qp(self.index)?;
+        self.device.owner.lock().destroy_qp(self.device.nic, self.index)?;
         self.alive = false;
         Ok(())
     }
@@ -259,6 +269,7 @@ unsafe impl Provider for SoftDevice {
         let entries = verbs::check_cq(self.owner.caps, &self.owner.limits, init)?;
         let entry_size = if init.sgid { 32 } else { 16 };
         let mut state = self.owner.lock();
+        state.call(self.nic, Verb::CreateCq)?;
         let index = state.vacant_cq()?;
         let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
         let memory = self.owner.shared.memory.completion_queue(index.into(), lines);
@@ -267,8 +278,15 @@ unsafe impl Provider for SoftDevice {
         // SAFETY: the block has the entries and goes where the ring goes.
         let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
         ring.clear();
+        // The consumer begins at the first entry of an even round.
+        let round = 2 * entries;
+        let produced = state
+            .config
+            .faults
+            .near_wrap
+            .map_or(0, |steps| 0u32.wrapping_sub(u32::from(steps) / round * round + round));
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { handles: 1, ring, produced: 0, _memory: memory });
+            *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, _memory: memory });
         }
         drop(state);
         Ok(SoftCq { device: self.clone(), index, ring: CqRing { base, entries, entry_size } })
@@ -281,7 +299,8 @@ unsafe impl Provider for SoftDevice {
         let depths = verbs::check_qp(self.owner.caps, limits, init)?;
         let recv_sge = init.recv_sge.max(1);
         let mut state = self.owner.lock();
-        let (index, qpn) = match state.vacant_qp(self.nic) {
+        let vacant = state.call(self.nic, Verb::CreateQp).and_then(|()| state.vacant_qp(self.nic));
+        let (index, qpn) = match vacant {
             Ok(vacant) => vacant,
             Err(error) => {
                 drop(state);
@@ -302,6 +321,7 @@ unsafe impl Provider for SoftDevice {
         let send_ring = unsafe { Ring::new(send_base, depths.send, 8) };
         // SAFETY: as above.
         let recv_ring = unsafe { Ring::new(recv_base, depths.descriptors, 2) };
+        let strangers = state.config.faults.unknown_senders;
         let generation = state.enter_qp(
             index,
             Qp {
@@ -325,8 +345,11 @@ unsafe impl Provider for SoftDevice {
                 send_sge: init.send_sge,
                 recv_sge,
                 taken: 0,
+                strangers,
+                dead: false,
             },
         );
+        state.haunt(index, generation);
         let queues = Queues {
             qpn: Qpn(qpn),
             generation,
@@ -356,11 +379,17 @@ unsafe impl Provider for SoftDevice {
         if !qp.alive {
             return Err(verbs::refused(Verb::ModifyQp, verbs::EINVAL));
         }
-        qp.device.owner.lock().modify_qp(qp.index, attr)
+        qp.device.owner.lock().modify_qp(qp.device.nic, qp.index, attr)
     }
 
     fn destroy_qp(&self, qp: &mut SoftQp) -> Result<(), Error> {
         qp.destroy()
+    }
+
+    fn unsolicited_read(&self, qp: &SoftQp) {
+        if self.owner.watching {
+            self.owner.lock().unsolicited_read(qp.index);
+        }
     }
 
     fn queues(&self, qp: &SoftQp) -> Queues {

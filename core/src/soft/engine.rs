@@ -33,8 +33,10 @@ impl State {
         for nth in 0..self.live_count {
             self.fetch(nth);
         }
-        for _ in 0..self.in_flight.min(TURN) {
-            self.deliver();
+        if self.hostile {
+            (0..self.in_flight.min(TURN)).for_each(|_| self.deliver_hostile());
+        } else {
+            (0..self.in_flight.min(TURN)).for_each(|_| self.deliver());
         }
     }
 
@@ -50,12 +52,11 @@ impl State {
             return;
         }
         let Some(qp) = self.qp(index) else { return };
-        let (ring, mut next) = (qp.send, qp.fetched);
+        let (ring, mut next, nic) = (qp.send, qp.fetched, qp.nic);
         if qp.state != QpState::Rts {
             return;
         }
         if u32::from(rung.wrapping_sub(qp.completed)) > ring.entries() {
-            let nic = qp.nic;
             self.counters(nic).protocol_errors += 1;
             return self.fail(index);
         }
@@ -69,8 +70,12 @@ impl State {
             }
             // The phase is told apart by making a right one zero.
             entry[0] ^= Quad::from(ring.phase(at)) << 24;
-            *packet = Packet { entry, qp: index, ..Packet::FREE };
+            // A trial is begun below, where there is one.
+            *packet = Packet { entry, qp: index, trial: packet.trial, ..Packet::FREE };
             self.in_flight += 1;
+            if self.hostile {
+                self.begin_trial(self.in_flight - 1, nic);
+            }
             next = next.wrapping_add(1);
         }
         if let Some(qp) = self.qp_mut(index) {
@@ -81,21 +86,31 @@ impl State {
         }
     }
 
-    /// Tries one message.
-    fn deliver(&mut self) {
+    /// Puts the message to try next at the head; not if it waits, or there is none.
+    #[inline(always)]
+    pub(super) fn choose(&mut self) -> bool {
         if self.in_flight == 0 {
             // A responder that went into ERR took its own messages along.
-            return;
+            return false;
         }
         if self.config.shuffle && self.in_flight > 1 {
             let nth = ((u64::from(self.random() as u32) * self.in_flight as u64) >> 32) as usize;
             self.tables.order.swap(self.head, self.place(nth));
         }
-        let round = self.round;
-        let Some(packet) = self.packet_at(self.head) else { return };
-        if packet.waiting && (round.wrapping_sub(packet.retry_at) as i32) < 0 {
-            return self.requeue();
+        let Some(packet) = self.packet_at(self.head) else { return false };
+        if packet.waiting && (self.round.wrapping_sub(packet.retry_at) as i32) < 0 {
+            self.requeue();
+            return false;
         }
+        true
+    }
+
+    /// Tries one message.
+    fn deliver(&mut self) {
+        if !self.choose() {
+            return;
+        }
+        let Some(packet) = self.packet_at(self.head) else { return };
         let (qp, entry) = (packet.qp, [packet.entry[0], packet.entry[1]]);
         match self.attempt(packet) {
             Verdict::Failed(status) => {
@@ -111,6 +126,7 @@ impl State {
             Verdict::Arrived(arrival) => {
                 // Gone from the wire first: the responder may be put into ERR and be the requester too.
                 self.pop();
+                self.heard(arrival.requester_nic, arrival.responder_nic);
                 let status = self.arrive(arrival);
                 self.conclude(qp, entry, status);
             }
@@ -119,14 +135,14 @@ impl State {
 
     /// Takes the message at the head off the wire.
     #[inline(always)]
-    fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         self.head = self.place(1);
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
     /// Completes a message that is off the wire; `entry` is how its send entry begins.
     #[inline(always)]
-    fn conclude(&mut self, qp: u16, entry: [Quad; 2], status: Status) {
+    pub(super) fn conclude(&mut self, qp: u16, entry: [Quad; 2], status: Status) {
         if status != Status::Ok {
             self.count_failure(qp, entry, status);
         }
@@ -134,7 +150,7 @@ impl State {
     }
 
     /// The message at the head found no receive: it waits, unless it did so often enough.
-    fn wait(&mut self, qp: u16, entry: [Quad; 2]) {
+    pub(super) fn wait(&mut self, qp: u16, entry: [Quad; 2]) {
         let retries = self.qp(qp).map_or(0, |qp| qp.rnr_retry);
         let retry_at = self.round.wrapping_add(RNR_TURNS);
         let Some(packet) = self.packet_at_mut(self.head) else { return };
@@ -149,7 +165,7 @@ impl State {
     }
 
     /// Puts the message at the head behind all others.
-    fn requeue(&mut self) {
+    pub(super) fn requeue(&mut self) {
         let tail = self.place(self.in_flight);
         self.tables.order.swap(self.head, tail);
         self.head = self.place(1);
@@ -167,6 +183,7 @@ impl State {
         }
         let remote = matches!(status.number(), 7..=12 | 14 | 18);
         if let Some(peer) = peer.filter(|_| remote) {
+            self.heard(nic, peer);
             self.counters(peer).rx_drops += 1;
         }
     }

@@ -10,18 +10,21 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `profile`, `counters` | what goes in, what comes out |
+//! | `profile`, `faults`, `counters` | what goes in, what comes out |
 //! | `device` | the provider and its handles |
 //! | `pair` | two connected endpoints, for tests |
 //! | `storage` | tables in static memory or on the heap |
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
 //! | `tables`, `verbs` | what is known, and the control path |
 //! | `engine`, `responder`, `completion`, `memory` | the requester's side, the peer's, the answer, moving bytes |
+//! | `hostile` | the same with loss, delay, pieces and death |
 
 mod completion;
 mod counters;
 mod device;
 mod engine;
+mod faults;
+mod hostile;
 mod memory;
 mod objects;
 #[cfg(feature = "alloc")]

@@ -101,6 +101,9 @@ pub(super) unsafe fn register(
 ) -> Result<Mr, (RawMemory, Error)> {
     let exposed = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
     let mut state = owner.lock();
+    if let Err(error) = state.call(nic, Verb::RegMr) {
+        return Err((memory, error));
+    }
     let index = match verbs::check_region(&state, nic, pd, memory.parts(), access, exposed) {
         Ok(index) => index,
         Err(error) => return Err((memory, error)),
@@ -142,7 +145,7 @@ unsafe fn deregister(object: NonNull<MrObject>, release: Release) -> Result<RawM
     // SAFETY: from `register`, and alive.
     let Some(Back { owner, index, nic }) = (unsafe { back(object) }) else { return Err(gone) };
     let mut state = owner.lock();
-    let (record, pd) = match verbs::deregister(&mut state, *index) {
+    let (record, pd) = match verbs::deregister(&mut state, *nic, *index) {
         Ok(record) => record,
         Err(error) => {
             if release == Release::Dropped {
@@ -173,6 +176,7 @@ fn vacate<T>(mut guard: Guard<'_>, change: impl FnOnce(&mut State) -> T) -> T {
 pub(super) fn create_ah(owner: &Owner, nic: u8, pd: u16, gid: Gid) -> Result<Ah, Error> {
     let refused = verbs::refused(Verb::CreateAh, verbs::EINVAL);
     let mut state = owner.lock();
+    state.call(nic, Verb::CreateAh)?;
     if gid.is_zero() || state.pd(pd).is_none() {
         return Err(refused);
     }

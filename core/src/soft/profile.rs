@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::faults::Faults;
 use crate::{Caps, Limits};
 
 /// A set of capabilities that real devices have had, under a name.
@@ -46,6 +47,7 @@ pub struct Config {
     pub(super) packets: u32,
     pub(super) fail_destroy: u32,
     pub(super) fail_deregister: u32,
+    pub(super) faults: Faults,
 }
 
 impl Config {
@@ -81,10 +83,11 @@ impl Config {
             packets: 4096 / SCALE,
             fail_destroy: 0,
             fail_deregister: 0,
+            faults: Faults::NONE,
         }
     }
 
-    /// Where all that is random comes from: order of delivery, remote keys, [`Provider::entropy`](crate::Provider::entropy).
+    /// Where all that is random comes from: order of delivery, faults, remote keys, [`Provider::entropy`](crate::Provider::entropy).
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self

@@ -6,21 +6,21 @@
 #![forbid(unsafe_code)]
 
 use super::completion::Arrival;
-use super::engine::{PIECE, Request};
+use super::engine::Request;
 use super::memory::{self, Span};
 use super::tables::{Packet, Qp, State};
-use crate::Gid;
 use crate::entry::{Quad, control1, descriptor_flags};
 use crate::flags::Access;
 use crate::qp::QpState;
 use crate::status::CompletionStatus as Status;
+use crate::{Ahn, Gid};
 
 /// What came of trying a message.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// It ends, and the responder's program hears nothing.
     Failed(Status),
-    /// A piece of an RDMA was moved; there are more.
+    /// A piece of an RDMA was moved; there are more. What it adds to [`Packet::done`].
     Moved(u32),
     /// It needs a receive.
     NoReceive,
@@ -32,11 +32,12 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Arrived {
     responder: u16,
-    requester_nic: u8,
+    pub(super) responder_nic: u8,
+    pub(super) requester_nic: u8,
     op: u8,
     bytes: u32,
     /// The requester's.
-    status: Status,
+    pub(super) status: Status,
     notice: Notice,
 }
 
@@ -72,11 +73,12 @@ impl State {
         }
     }
 
+    /// The device and queue pair that a request goes to.
     #[inline(always)]
-    fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
+    pub(super) fn route(&self, from: &Qp, request: &Request<'_>) -> Result<(u8, u16), Status> {
         let nic = self.nic_at(&request.gid).ok_or(Status::LocalUnreachRemote)?;
         if !self.is_up(nic) || !self.is_up(from.nic) {
-            return Err(Status::LocalUnreachRemote);
+            return Err(self.unanswered(from.nic, Some(nic)));
         }
         let index = self.qp_of(nic, request.qpn).ok_or(Status::RemoteBadDestQpn)?;
         let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
@@ -84,10 +86,17 @@ impl State {
         if !receives || qp.qkey != request.qkey {
             return Err(Status::RemoteBadDestQpn);
         }
+        Ok((nic, index))
+    }
+
+    #[inline(always)]
+    fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
+        let (nic, index) = self.route(from, request)?;
+        let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
         // R04: both sides resolved.
         let ah = self.resolved(qp.pd, from.nic);
         let is_send = request.op == control1::OP_SEND;
-        if !is_send && ah == crate::Ahn::UNKNOWN {
+        if !is_send && ah == Ahn::UNKNOWN {
             return Err(Status::RemoteUnknownPeer);
         }
         // R05.
@@ -108,6 +117,7 @@ impl State {
         };
         let arrived = Arrived {
             responder: index,
+            responder_nic: nic,
             requester_nic: from.nic,
             op: request.op,
             bytes: request.len,
@@ -181,13 +191,11 @@ impl State {
             .remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
             .ok_or(Status::RemoteBadAddress)?;
         let local = request.local[0].ok_or(Status::LocalInvalidLkey)?;
-        let left = request.len.saturating_sub(packet.done);
-        let piece = left.min(PIECE);
+        let step = self.step(packet, request.len);
         let (from, to) = if reads { (remote, local) } else { (local, remote) };
-        let done = packet.done as usize;
-        memory::copy(to.part(done, piece as usize), from.part(done, piece as usize));
-        if left > piece {
-            return Ok(Verdict::Moved(piece));
+        memory::copy(to.part(step.at, step.len), from.part(step.at, step.len));
+        if step.next != 0 {
+            return Ok(Verdict::Moved(step.next));
         }
         if request.imm.is_some() {
             let mut descriptors = 0;
@@ -221,12 +229,17 @@ impl State {
     /// Tells the responder's program and counts; gives the requester's status.
     #[inline(always)]
     pub(super) fn arrive(&mut self, arrived: Arrived) -> Status {
-        let Arrived { responder, requester_nic, op, bytes, status, notice } = arrived;
+        let Arrived { responder, requester_nic, op, bytes, status, notice, .. } = arrived;
         let Some(qp) = self.qp_mut(responder) else { return Status::RemoteBadDestQpn };
         let nic = qp.nic;
         match notice {
             Notice::Nothing => {}
-            Notice::Completion { arrival, descriptors } => {
+            Notice::Completion { mut arrival, descriptors } => {
+                if qp.strangers != 0 {
+                    // R23.
+                    qp.strangers -= 1;
+                    arrival.ah = Ahn::UNKNOWN;
+                }
                 qp.taken = qp.taken.wrapping_add(descriptors);
                 self.recv_done(responder, arrival);
             }

@@ -10,6 +10,8 @@
 #![forbid(unsafe_code)]
 
 use super::completion::Arrival;
+use super::faults::{Overruns, VERBS};
+use super::hostile::Trial;
 use super::memory::{Registered, Span};
 use super::ring::{Block, Doorbell, Line, Ring};
 use super::slab::Slab;
@@ -25,6 +27,8 @@ pub(super) const NICS: usize = 8;
 
 const MR_BITS: u32 = 14;
 const AH_BITS: u32 = 10;
+const MR_GENERATIONS: u16 = (1 << (24 - MR_BITS)) - 1;
+const AH_GENERATIONS: u16 = 1 << (16 - AH_BITS);
 /// Regions that keys can tell apart.
 pub(super) const MAX_MR: usize = 1 << MR_BITS;
 /// Address handles that numbers can tell apart; the last is left out, so that none is 0xFFFF.
@@ -56,6 +60,9 @@ pub(super) struct State {
     pub(super) head: usize,
     pub(super) in_flight: usize,
     pub(super) round: u32,
+    /// Whether messages need more than to be delivered, and completions more than to be written.
+    pub(super) hostile: bool,
+    pub(super) watching: bool,
     rng: u64,
     rkey_secret: u32,
 }
@@ -64,7 +71,14 @@ pub(super) struct State {
 pub(super) struct Nic {
     pub(super) gid: Gid,
     pub(super) up: bool,
+    /// The devices of the wire that ever answered this one, as bits.
+    pub(super) heard: u8,
     pub(super) counters: Counters,
+    /// Operations taken in by a hostile wire, and calls of each verb.
+    pub(super) operations: u32,
+    pub(super) calls: [u32; VERBS],
+    /// The number after the last one given.
+    pub(super) next_number: u16,
 }
 
 #[derive(Debug)]
@@ -81,6 +95,9 @@ pub(super) struct Cq {
     pub(super) handles: usize,
     pub(super) ring: Ring,
     pub(super) produced: u32,
+    /// Unsolicited arrivals not known to be read, and entries in all: counted only if overruns are.
+    pub(super) unsolicited: u32,
+    pub(super) written: u32,
     /// Keeps the ring.
     pub(super) _memory: Block<Line>,
 }
@@ -91,6 +108,8 @@ pub(super) struct Number {
     /// Index and one; 0 if free.
     pub(super) qp: u16,
     pub(super) generation: u16,
+    /// A queue pair had it before.
+    pub(super) used: bool,
 }
 
 /// What is looked at in each round.
@@ -135,6 +154,10 @@ pub(super) struct Qp {
     pub(super) recv_sge: u8,
     /// Receive descriptors taken from the ring, free-running.
     pub(super) taken: u16,
+    /// Arrivals still to come whose sender is not told.
+    pub(super) strangers: u16,
+    /// It died with its device's program: its number is not its own any more.
+    pub(super) dead: bool,
 }
 
 #[derive(Debug)]
@@ -177,12 +200,14 @@ pub(super) struct Packet {
     pub(super) waiting: bool,
     /// The round in which a waiting one is tried again.
     pub(super) retry_at: u32,
-    /// Bytes of an RDMA moved so far.
+    /// How far an RDMA is: bytes moved, or moves if it goes in pieces.
     pub(super) done: u32,
+    /// Of a hostile wire only.
+    pub(super) trial: Trial,
 }
 
 impl Number {
-    pub(super) const FREE: Self = Self { qp: 0, generation: 0 };
+    pub(super) const FREE: Self = Self { qp: 0, generation: 0, used: false };
 }
 
 impl QpEntry {
@@ -198,7 +223,21 @@ impl AhEntry {
 }
 
 impl Packet {
-    pub(super) const FREE: Self = Self { entry: [0; 8], qp: 0, attempts: 0, waiting: false, retry_at: 0, done: 0 };
+    pub(super) const FREE: Self =
+        Self { entry: [0; 8], qp: 0, attempts: 0, waiting: false, retry_at: 0, done: 0, trial: Trial::NONE };
+}
+
+/// Begins what is counted up so many steps before it wraps.
+fn near_wrap(tables: &mut Slabs, steps: u16) {
+    for number in tables.numbers.all_mut() {
+        number.generation = 0u16.wrapping_sub(steps);
+    }
+    for entry in tables.mrs.all_mut() {
+        entry.generation = MR_GENERATIONS - steps.min(MR_GENERATIONS);
+    }
+    for entry in tables.ahs.all_mut() {
+        entry.generation = (AH_GENERATIONS - steps.clamp(1, AH_GENERATIONS)) as u8;
+    }
 }
 
 impl State {
@@ -206,7 +245,18 @@ impl State {
         for (index, place) in tables.order.all_mut().iter_mut().enumerate() {
             *place = index as u16;
         }
-        let nic = Nic { gid: Gid([0; 16]), up: false, counters: Counters::default() };
+        let nic = Nic {
+            gid: Gid([0; 16]),
+            up: false,
+            heard: 0,
+            counters: Counters::default(),
+            operations: 0,
+            calls: [0; VERBS],
+            next_number: 0,
+        };
+        if let Some(steps) = config.faults.near_wrap {
+            near_wrap(&mut tables, steps);
+        }
         let mut state = Self {
             tables,
             config,
@@ -215,7 +265,9 @@ impl State {
             live_count: 0,
             head: 0,
             in_flight: 0,
-            round: 0,
+            round: 0u32.wrapping_sub(config.faults.near_wrap.unwrap_or(0).into()),
+            hostile: config.faults.on_wire(),
+            watching: config.faults.overruns != Overruns::Unseen,
             rng: config.seed,
             rkey_secret: 0,
         };
@@ -311,7 +363,7 @@ impl State {
         let random = self.random() as u32;
         let rkey = (random << MR_BITS | index as u32) ^ self.rkey_secret;
         let Some(entry) = self.tables.mrs.get_mut(index) else { return (0, rkey) };
-        entry.generation = entry.generation % ((1 << (24 - MR_BITS)) - 1) + 1;
+        entry.generation = entry.generation % MR_GENERATIONS + 1;
         (u32::from(entry.generation) << MR_BITS | index as u32, rkey)
     }
 
@@ -324,7 +376,7 @@ impl State {
     /// Retires the number of the address handle at `index`.
     pub(super) fn next_ahn(&mut self, index: usize) {
         if let Some(entry) = self.tables.ahs.get_mut(index) {
-            entry.generation = (entry.generation + 1) % (1 << (16 - AH_BITS));
+            entry.generation = (entry.generation + 1) % AH_GENERATIONS as u8;
         }
     }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::memory::Registered;
-use super::tables::{Cq, Live, Number, Pd, Qp, QpEntry, State};
+use super::tables::{Cq, Live, NICS, Number, Pd, Qp, QpEntry, State};
 use crate::flags::{Access, QpAttrMask as Mask, SendOps};
 use crate::memory::RawParts;
 use crate::qp::{QpAttr, QpState, QpType, transition};
@@ -128,7 +128,8 @@ pub(super) fn check_region(
 }
 
 /// Takes a region out of the table, which keeps its place.
-pub(super) fn deregister(state: &mut State, index: usize) -> Result<(Registered, u16), Error> {
+pub(super) fn deregister(state: &mut State, nic: u8, index: usize) -> Result<(Registered, u16), Error> {
+    state.call(nic, Verb::DeregMr)?;
     let failing = state.config.fail_deregister > 0;
     let entry = state.tables.mrs.get_mut(index).ok_or(refused(Verb::DeregMr, EINVAL))?;
     if failing {
@@ -148,10 +149,11 @@ fn uncount(handles: &mut usize) {
 
 impl State {
     pub(super) fn alloc_pd(&mut self, nic: u8, id: PdId) -> Result<u16, Error> {
+        self.call(nic, Verb::AllocPd)?;
         let limit = self.config.limits.max_pd;
         let index = vacant(self.tables.pds.all(), Limit::ProtectionDomains, limit)?;
         if let Some(place) = self.tables.pds.get_mut(usize::from(index)) {
-            *place = Some(Pd { nic, id, handles: 1, resolves: [Ahn::UNKNOWN; super::tables::NICS] });
+            *place = Some(Pd { nic, id, handles: 1, resolves: [Ahn::UNKNOWN; NICS] });
         }
         Ok(index)
     }
@@ -186,7 +188,7 @@ impl State {
         vacant(self.tables.cqs.all(), Limit::CompletionQueues, self.config.limits.max_cq)
     }
 
-    /// A vacant queue pair, and the lowest free number of the device.
+    /// A vacant queue pair, and a free number of the device: the lowest, or the next.
     pub(super) fn vacant_qp(&self, nic: u8) -> Result<(u16, u16), Error> {
         let limit = self.config.limits.max_qp;
         let found = self.tables.qps.all().iter().take(limit as usize).position(|entry| !entry.busy);
@@ -194,7 +196,9 @@ impl State {
         let count = u16::try_from(self.tables.qps.len()).unwrap_or(u16::MAX);
         let free =
             |&qpn: &u16| self.tables.numbers.get(self.number_index(nic, qpn)).is_some_and(|number| number.qp == 0);
-        let qpn = (0..count).find(free).ok_or(exhausted(Limit::QueuePairs, limit))?;
+        let first = if self.config.faults.reuse_numbers { 0 } else { self.nics[usize::from(nic) % NICS].next_number };
+        let numbers = (0..count).map(|nth| ((u32::from(first) + u32::from(nth)) % u32::from(count.max(1))) as u16);
+        let qpn = numbers.into_iter().find(free).ok_or(exhausted(Limit::QueuePairs, limit))?;
         Ok((index, qpn))
     }
 
@@ -202,6 +206,7 @@ impl State {
     pub(super) fn enter_qp(&mut self, index: u16, qp: Qp) -> u16 {
         let live = Live { doorbell: qp.send_doorbell, qp: index, seen: 0, flushing: false };
         let place = self.number_index(qp.nic, qp.qpn);
+        self.nics[usize::from(qp.nic) % NICS].next_number = qp.qpn.wrapping_add(1);
         if let Some(place) = self.tables.live.get_mut(self.live_count) {
             *place = Some(live);
             self.live_count += 1;
@@ -211,12 +216,13 @@ impl State {
         }
         let Some(number) = self.tables.numbers.get_mut(place) else { return 0 };
         let generation = number.generation.wrapping_add(1);
-        *number = Number { qp: index + 1, generation };
+        *number = Number { qp: index + 1, generation, ..*number };
         generation
     }
 
     /// Ends a queue pair: what is in flight on it is forgotten. Its place stays taken: see [`State::vacate_qp`].
-    pub(super) fn destroy_qp(&mut self, index: u16) -> Result<(), Error> {
+    pub(super) fn destroy_qp(&mut self, nic: u8, index: u16) -> Result<(), Error> {
+        self.call(nic, Verb::DestroyQp)?;
         if self.config.fail_destroy > 0 {
             self.config.fail_destroy -= 1;
             return Err(refused(Verb::DestroyQp, EIO));
@@ -224,10 +230,7 @@ impl State {
         let qp = self.tables.qps.get_mut(usize::from(index)).and_then(|entry| entry.qp.take());
         let qp = qp.ok_or(refused(Verb::DestroyQp, EINVAL))?;
         self.purge(index, false);
-        let place = self.number_index(qp.nic, qp.qpn);
-        if let Some(number) = self.tables.numbers.get_mut(place) {
-            number.qp = 0;
-        }
+        self.free_number(qp.nic, qp.qpn, index);
         let live = |live: &Option<Live>| live.is_some_and(|live| live.qp == index);
         if let Some(nth) = self.tables.live.all().iter().take(self.live_count).position(live) {
             self.live_count -= 1;
@@ -239,6 +242,14 @@ impl State {
         Ok(())
     }
 
+    /// Frees the number of the queue pair at `index`, unless another has it by now.
+    pub(super) fn free_number(&mut self, nic: u8, qpn: u16, index: u16) {
+        let place = self.number_index(nic, qpn);
+        if let Some(number) = self.tables.numbers.get_mut(place).filter(|number| number.qp == index + 1) {
+            (number.qp, number.used) = (0, true);
+        }
+    }
+
     /// Gives the place of a queue pair that ended to the next one, with its doorbells, rings and slots.
     pub(super) fn vacate_qp(&mut self, index: u16) {
         if let Some(entry) = self.tables.qps.get_mut(usize::from(index)).filter(|entry| entry.qp.is_none()) {
@@ -247,11 +258,16 @@ impl State {
     }
 
     /// Moves a queue pair, as the kernel driver's table has it (R01).
-    pub(super) fn modify_qp(&mut self, index: u16, attr: &QpAttr) -> Result<(), Error> {
+    pub(super) fn modify_qp(&mut self, nic: u8, index: u16, attr: &QpAttr) -> Result<(), Error> {
+        self.call(nic, Verb::ModifyQp)?;
         let invalid = refused(Verb::ModifyQp, EINVAL);
         let unsupported = refused(Verb::ModifyQp, EOPNOTSUPP);
         let caps = self.config.caps;
         let qp = self.qp_mut(index).ok_or(invalid)?;
+        if qp.dead {
+            // It is in ERR, and stays there.
+            return if attr.state == QpState::Err { Ok(()) } else { Err(refused(Verb::ModifyQp, EIO)) };
+        }
         let mask = attr.mask;
         if !Mask::all().contains(mask) {
             return Err(unsupported);
@@ -294,6 +310,11 @@ impl State {
         (qp.qkey, qp.rnr_retry) = (0, 7);
         qp.send_doorbell.clear();
         qp.recv_doorbell.clear();
+        // What came unsolicited is drained by who resets (R21).
+        let cq = qp.recv_cq;
+        if let Some(cq) = self.cq_mut(cq) {
+            cq.unsolicited = 0;
+        }
         for live in self.tables.live.all_mut().iter_mut().flatten().filter(|live| live.qp == index) {
             (live.seen, live.flushing) = (0, false);
         }

@@ -25,6 +25,7 @@ pub(super) struct Wire {
     pub(super) leaks: [Leaks; NICS],
     pub(super) caps: Caps,
     pub(super) limits: Limits,
+    pub(super) watching: bool,
 }
 
 /// What users reach without the lock, at addresses that stay.
@@ -127,6 +128,7 @@ impl Wire {
             locked: AtomicBool::new(false),
             leaks: [const { Leaks::new() }; NICS],
             caps: state.config.caps,
+            watching: state.watching,
             limits,
             shared,
             state: UnsafeCell::new(state),

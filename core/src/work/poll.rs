@@ -135,6 +135,7 @@ impl<P: Provider> Inner<P> {
         let status = CompletionStatus::from_number(entry.status());
         if ours && entry.flags() & flags::UNSOLICITED != 0 {
             // No request, so no generation: nothing here can tell a stale one (R20, R22).
+            self.unsolicited_read();
             if status != CompletionStatus::Ok {
                 return Some(self.failed(Cause::Status(status), Kind::Recv, None, Buffers::default()));
             }

@@ -1,0 +1,12 @@
+//! The software device, driven as raw hardware: entries are written as bytes into rings, doorbells rung, and
+//! completions compared byte for byte. Nothing of core's own posting code is used here.
+
+mod bytes;
+mod control;
+mod driver;
+mod lives;
+mod order;
+mod overruns;
+mod requester;
+mod responder;
+mod threads;
