@@ -112,7 +112,9 @@ fn r21_a_reset_forgets_the_unsolicited_arrivals_that_were_not_read() {
     let b_qp = b.endpoint.reset().unwrap().prepare().unwrap();
     let (to_b, to_a) = crate::common::connect(&a.endpoint, &b_qp);
     (a.peer, _) = (to_b, to_a);
-    let b = Side { endpoint: b_qp, ..b };
+    let mut b = Side { endpoint: b_qp, ..b };
+    assert_eq!(flood(&mut a, &b, 8), 8);
+    assert_eq!(immediates(&mut b).len(), 8);
     assert_eq!(flood(&mut a, &b, 8), 8);
     assert_eq!(b.ctx.provider().counters().cq_overruns, 0);
     assert_eq!(b.endpoint.stats().stale, 8);

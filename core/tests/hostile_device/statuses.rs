@@ -121,3 +121,13 @@ fn h21_a_receiver_that_is_made_not_ready_is_retried_as_often_as_was_asked_and_th
         assert_eq!(std::iter::from_fn(|| b.endpoint.poll()).count(), if good { 2 } else { 0 });
     }
 }
+
+#[test]
+fn what_needs_no_receive_minds_no_receiver_that_is_made_not_ready() {
+    let (mut a, b) = pair(rdma().force_rnr(u8::MAX));
+    let (memory, window) = window(&b, &a);
+    a.endpoint.post(a.peer.write(bytes(&a, &[3; 8]), window.range(0..8).unwrap()), Token(1)).unwrap();
+    let written = (0..4).find_map(|_| a.endpoint.poll());
+    assert!(matches!(written, Some(Event::Written(_))), "{written:?}");
+    assert_eq!(look(&memory, 8), [3; 8]);
+}

@@ -54,6 +54,18 @@ fn a_message_that_waits_across_the_wrap_of_turns_is_tried_again() {
 }
 
 #[test]
+fn the_wrap_of_turns_makes_no_retry_earlier_or_later() {
+    let turns = |config: Config| {
+        let (mut a, mut b) = pair_of::<Srd>(config.force_rnr(2), Depth::new(4, 4)).unwrap();
+        b.endpoint.post_recv(zeros(&b.pd, 8), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
+        (0..1000).take_while(|_| a.endpoint.poll().is_none()).count()
+    };
+    let expected = turns(config(Profile::RDMA));
+    assert_eq!([1, 3, 6].map(|steps| turns(near(steps))), [expected; 3]);
+}
+
+#[test]
 fn r20_generations_of_a_number_wrap_and_its_last_owners_completions_are_still_told_apart() {
     let (mut a, mut b) = pair_of(near(4).stale_completions(1), Depth::new(4, 4)).unwrap();
     for life in 1..if cfg!(miri) { 5 } else { 20 } {
