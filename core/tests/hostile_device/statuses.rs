@@ -19,7 +19,7 @@ fn rdma() -> Config {
 fn h19_each_status_on_the_nth_operation_is_an_event_of_its_own_and_gives_the_buffer_back_unsent() {
     let mut texts = BTreeSet::new();
     let statuses = Status::ALL[1..].iter().copied().chain([Status::Unknown(77)]);
-    for status in statuses.filter(|status| !cfg!(miri) || [2, 8, 12, 77].contains(&status.number())) {
+    for status in statuses.filter(|status| !cfg!(miri) || [2, 12].contains(&status.number())) {
         let (mut a, mut b) = pair(rdma().fail_nth(2, status));
         for token in 0..3 {
             b.endpoint.post_recv(zeros(&b.pd, 8), Token(token)).unwrap();
@@ -94,7 +94,8 @@ fn each_device_of_a_wire_counts_its_own_operations() {
 
 #[test]
 fn h21_a_receiver_that_is_made_not_ready_is_retried_as_often_as_was_asked_and_then_answers_10() {
-    for (forced, retries, good) in [(3, 2, false), (3, 3, true), (3, 7, true), (0, 0, true)] {
+    let cases = [(3, 2, false), (3, 3, true), (3, 7, true), (0, 0, true)];
+    for (forced, retries, good) in cases.into_iter().take(if cfg!(miri) { 2 } else { 4 }) {
         let (a, mut b) = pair(rdma().force_rnr(forced));
         let init = a.pd.create_qp(required::<_, Srd>(&a.ctx), Depth::new(8, 8)).unwrap();
         let rtr = init.init(InitAttr::new(Qkey(5))).unwrap().rtr().unwrap();
@@ -119,4 +120,14 @@ fn h21_a_receiver_that_is_made_not_ready_is_retried_as_often_as_was_asked_and_th
         assert_eq!(b.endpoint.in_flight(), 2);
         assert_eq!(std::iter::from_fn(|| b.endpoint.poll()).count(), if good { 2 } else { 0 });
     }
+}
+
+#[test]
+fn what_needs_no_receive_minds_no_receiver_that_is_made_not_ready() {
+    let (mut a, b) = pair(rdma().force_rnr(u8::MAX));
+    let (memory, window) = window(&b, &a);
+    a.endpoint.post(a.peer.write(bytes(&a, &[3; 8]), window.range(0..8).unwrap()), Token(1)).unwrap();
+    let written = (0..4).find_map(|_| a.endpoint.poll());
+    assert!(matches!(written, Some(Event::Written(_))), "{written:?}");
+    assert_eq!(look(&memory, 8), [3; 8]);
 }
