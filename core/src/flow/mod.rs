@@ -3,6 +3,8 @@
 //!
 //! None of it touches a device; all of it is by value and without allocation.
 
+#![forbid(unsafe_code)]
+
 mod arrivals;
 mod credits;
 mod reorder;
