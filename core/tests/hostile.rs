@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::puppet::{GENERATION, Puppet, QPN, recv_entry, send_entry};
+use common::puppet::{GENERATION, Puppet, QPN, REGION, recv_entry, send_entry};
 use common::{page, required, slice, slice_of, zeros};
 use efa_core::entry::{Completion, RecvCompletion, completion_flags as flags, control1};
 use efa_core::flags::QpAttrMask;
@@ -12,7 +12,7 @@ use efa_core::qp::{Depth, Endpoint, InitAttr, QpState, QueuePair, RtsAttr, Shutd
 use efa_core::status::CompletionStatus;
 use efa_core::wire::{EndpointInfo, Features, Hello};
 use efa_core::work::{Cause, Event, Failure, Kind};
-use efa_core::{Caps, Context, Error, Gid, Incarnation, ProtectionDomain, Qkey, Qpn, Token};
+use efa_core::{Caps, Context, Error, Gid, Incarnation, Limit, ProtectionDomain, Qkey, Qpn, Token};
 use proptest::prelude::*;
 
 const CAPS: Caps = Caps::RDMA_READ.union(Caps::RDMA_WRITE).union(Caps::CQ_WITH_SGID);
@@ -401,6 +401,19 @@ fn every_completion_is_found_across_many_rounds_of_the_rings() {
         assert!(events.iter().any(|event| matches!(event, Event::Received(m) if m.len as u64 == round % 9)));
     }
     stage.stale(0);
+}
+
+#[test]
+fn r36_r37_a_region_of_nothing_or_of_too_much_is_refused_before_the_device_is_asked() {
+    let stage = stage(CAPS);
+    let refused = stage.pd.register(Vec::new()).unwrap_err();
+    assert_eq!(refused.error(), Error::ZeroLength);
+    let refused = stage.pd.register(vec![7; REGION + 1]).unwrap_err();
+    let (asked, limit) = (REGION as u64 + 1, REGION as u64);
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RegionBytes, asked, limit });
+    assert!(refused.to_string().contains("R36"), "{refused}");
+    assert_eq!(refused.into_inner().len(), REGION + 1);
+    assert_eq!(zeros(&stage.pd, REGION).len(), REGION);
 }
 
 #[test]

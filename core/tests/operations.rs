@@ -73,6 +73,20 @@ fn r09_a_send_of_one_or_two_buffers_of_any_kind_arrives_in_their_order() {
 }
 
 #[test]
+fn r09_a_send_of_two_buffers_is_refused_where_the_device_takes_one() {
+    let limits = Limits { max_send_sge: 1, ..LIMITS };
+    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(4, 4)).unwrap();
+    let refused = a.endpoint.post(a.peer.send([zeros(&a.pd, 4), zeros(&a.pd, 5)]), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SendBuffers, asked: 2, limit: 1 });
+    assert!(refused.to_string().contains("R09"), "{refused}");
+    let [four, five] = refused.into_inner();
+    assert_eq!((four.len(), five.len()), (4, 5));
+    recv(&mut b, 2);
+    a.endpoint.post(a.peer.send(five), Token(3)).unwrap();
+    assert_eq!(received(&mut b).0, [0; 5]);
+}
+
+#[test]
 fn the_buffers_come_back_as_what_they_were() {
     let (mut a, mut b) = pair();
     let exposed = page::<_, RemoteWrite>(&a.ctx, &a.pd);

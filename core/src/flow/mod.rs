@@ -3,6 +3,8 @@
 //!
 //! And large RDMA in parts. All of it is by value and without allocation; only [`Split`] touches a queue pair.
 
+#![forbid(unsafe_code)]
+
 mod arrivals;
 mod credits;
 mod reorder;
