@@ -28,8 +28,8 @@ impl Tree {
             tree.add_tests(&format!("src/{file}"), &text);
             tree.identifiers.insert(file, identifiers(&code_of(&text)));
         }
-        for path in files(&core_dir().join("tests"), "rs") {
-            tree.add_tests(&format!("tests/{}", name(&path)), &read(&path));
+        for (file, text) in rust_files(&core_dir().join("tests")) {
+            tree.add_tests(&format!("tests/{file}"), &text);
         }
         for path in files(&tests_dir().join("compile-fail"), "rs") {
             let stem = name(&path).trim_end_matches(".rs").to_owned();
@@ -70,15 +70,19 @@ impl Tree {
 
 /// Core's sources, by path below `core/src`.
 pub(crate) fn sources() -> BTreeMap<String, String> {
-    let root = core_dir().join("src");
+    rust_files(&core_dir().join("src"))
+}
+
+/// The text of each Rust file below a folder, by its path there.
+fn rust_files(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![root.clone()];
+    let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for path in entries(&folder) {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let relative = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");
+                let relative = path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/");
                 found.insert(relative, read(&path));
             }
         }
