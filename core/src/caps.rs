@@ -72,7 +72,7 @@ pub struct Limits {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is nothing that can be required of a device (R07)",
     label = "not a requirement",
-    note = "a kind of queue pair: `Srd`, `SendOnly`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`, `ReportSgid`"
+    note = "a kind of queue pair: `Srd`, `SendOnly`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`"
 )]
 pub trait Requirement: sealed::Sealed {
     /// The capabilities it needs.
@@ -131,8 +131,4 @@ macro_rules! capability {
 capability!(
     /// The RNR retry count can be set: needed by [`RtsAttr::rnr_retry`](crate::qp::RtsAttr::rnr_retry).
     SetRnrRetry needs Caps::RNR_RETRY
-);
-capability!(
-    /// Completions can report the sender's GID where the device knows no address handle (R23, R24).
-    ReportSgid needs Caps::CQ_WITH_SGID
 );

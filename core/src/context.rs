@@ -45,6 +45,11 @@ impl<P: Provider> Context<P> {
         self.provider.name()
     }
 
+    /// How operations reach it.
+    pub fn data_path(&self) -> DataPath {
+        DataPath::Direct
+    }
+
     /// What the device can do.
     pub fn caps(&self) -> Caps {
         self.provider.caps()
@@ -68,6 +73,22 @@ impl<P: Provider> Context<P> {
     /// The provider that drives it.
     pub fn provider(&self) -> &P {
         &self.provider
+    }
+}
+
+/// How operations reach a device.
+#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataPath {
+    /// This crate writes and reads the device's queues itself.
+    Direct,
+}
+
+impl core::fmt::Display for DataPath {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Direct => f.write_str("direct"),
+        }
     }
 }
 

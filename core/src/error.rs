@@ -239,8 +239,12 @@ pub enum Limit {
     RecvBytes,
     /// Receiver-not-ready retries.
     RnrRetries,
+    /// A packet sequence number.
+    SequenceNumber,
     /// Peers in a table.
     Peers,
+    /// Parts of one operation.
+    Parts,
     /// Messages held back for their turn.
     ReorderWindow,
 }
@@ -509,14 +513,15 @@ impl fmt::Display for Verb {
 impl Limit {
     fn remedy(self) -> &'static str {
         match self {
-            Self::SendBuffers => "send them one by one (R09)",
+            Self::SendBuffers => "send them one by one, or ask for two with `Depth::send_buffers` (R09)",
             Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
-            Self::RdmaBytes => "split it into several operations (R11)",
+            Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
             Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
             Self::InlineBytes => "register the bytes and send a slice (R10)",
             Self::RegionBytes => "register it in parts (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
+            Self::SendDepth | Self::RecvDepth => "ask for less; `Context::limits` says what there is",
             _ => "ask for less",
         }
     }
@@ -545,7 +550,9 @@ impl fmt::Display for Limit {
             Self::RdmaBytes => "bytes of one RDMA operation",
             Self::RecvBytes => "bytes of one receive buffer",
             Self::RnrRetries => "receiver-not-ready retries",
+            Self::SequenceNumber => "a packet sequence number",
             Self::Peers => "peers in the table",
+            Self::Parts => "parts of one operation",
             Self::ReorderWindow => "messages held back for their turn",
         })
     }

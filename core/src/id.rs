@@ -111,3 +111,24 @@ pub(crate) fn next(last: &AtomicU32, what: Limit) -> Result<u32, Error> {
         .map(|last| last + 1)
         .map_err(|limit| Error::Exhausted { what, limit: limit.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r26_a_queue_key_of_our_own_choice_is_never_privileged() {
+        for bits in [0, 1, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, u64::MAX] {
+            let Qkey(key) = Qkey::from_random(bits);
+            assert_eq!((key >> 31, key), (0, (bits & 0x7FFF_FFFF) as u32), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn numbers_end_rather_than_wrap() {
+        let last = AtomicU32::new(u32::MAX - 1);
+        assert_eq!(next(&last, Limit::Devices), Ok(u32::MAX));
+        let error = Error::Exhausted { what: Limit::Devices, limit: u32::MAX.into() };
+        assert_eq!(next(&last, Limit::Devices), Err(error));
+    }
+}

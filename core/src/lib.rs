@@ -102,8 +102,8 @@ pub mod status;
 pub mod wire;
 pub mod work;
 
-pub use caps::{Caps, Granted, Limits, ReportSgid, Requirement, SetRnrRetry};
-pub use context::{Context, ProtectionDomain};
+pub use caps::{Caps, Granted, Limits, Requirement, SetRnrRetry};
+pub use context::{Context, DataPath, ProtectionDomain};
 pub use error::{Error, Limit, Refused, Verb};
 pub use gid::{Gid, ParseGidError};
 pub use id::{Ahn, DeviceId, Incarnation, LKey, PdId, Qkey, Qpn, RKey, Token};

@@ -132,6 +132,8 @@ pub struct QpInit {
     pub send_depth: u32,
     /// Receives wanted.
     pub recv_depth: u32,
+    /// Buffers of one SEND, 1 or 2.
+    pub send_sge: u8,
     /// Buffers of one receive, 1 or 2.
     pub recv_sge: u8,
     /// Inline bytes wanted of one SEND.

@@ -13,19 +13,19 @@ pub use wc::WcStatus;
 pub enum CompletionStatus {
     /// Done.
     Ok,
-    /// The queue pair was destroyed or moved to ERR while this was in flight.
+    /// Not done: its queue pair ended or failed first.
     Flushed,
-    /// Internal error of the local queue pair.
+    /// The local queue pair failed inside the device.
     LocalQpInternalError,
-    /// The device or this queue pair cannot do that operation.
+    /// Not an operation of this device, or of a queue pair made as this one was.
     LocalUnsupportedOp,
     /// The local address handle is not valid.
     LocalInvalidAh,
-    /// Local memory is not registered, lacks the access, or the range is outside it.
+    /// The local buffer is not one that its key opens for this.
     LocalInvalidLkey,
     /// Longer than the device takes.
     LocalBadLength,
-    /// The remote key is unknown, lacks the access, or the range is outside it.
+    /// The remote key opens nothing at the peer, or not this range for this.
     RemoteBadAddress,
     /// The remote side reset the connection.
     RemoteAbort,

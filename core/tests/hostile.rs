@@ -2,17 +2,17 @@
 
 mod common;
 
-use common::puppet::{GENERATION, Puppet, QPN, recv_entry, send_entry};
+use common::puppet::{GENERATION, Puppet, QPN, REGION, recv_entry, send_entry};
 use common::{page, required, slice, slice_of, zeros};
 use efa_core::entry::{Completion, RecvCompletion, completion_flags as flags, control1};
 use efa_core::flags::QpAttrMask;
 use efa_core::memory::{RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, Peer, Sender};
-use efa_core::qp::{Depth, Endpoint, InitAttr, QpState, QueuePair, RtsAttr, Srd};
+use efa_core::qp::{Depth, Endpoint, InitAttr, QpState, QueuePair, RtsAttr, Shutdown, Srd};
 use efa_core::status::CompletionStatus;
 use efa_core::wire::{EndpointInfo, Features, Hello};
 use efa_core::work::{Cause, Event, Failure, Kind};
-use efa_core::{Caps, Context, Error, Gid, Incarnation, ProtectionDomain, Qkey, Qpn, Token};
+use efa_core::{Caps, Context, Error, Gid, Incarnation, Limit, ProtectionDomain, Qkey, Qpn, Token};
 use proptest::prelude::*;
 
 const CAPS: Caps = Caps::RDMA_READ.union(Caps::RDMA_WRITE).union(Caps::CQ_WITH_SGID);
@@ -167,7 +167,7 @@ fn a_status_that_nobody_knows_keeps_its_number_and_the_queue_pair() {
         stage.device.send_done(send, status, control1::OP_RDMA_WRITE);
         let (failure, slice) = stage.failed();
         assert_eq!(failure.status(), Some(CompletionStatus::Unknown(status)));
-        assert_eq!((failure.kind, failure.token, failure.qpn), (Kind::Write, Some(Token(1)), Qpn(QPN)));
+        assert_eq!((failure.kind, failure.token, failure.qpn), (Kind::Send, Some(Token(1)), Qpn(QPN)));
         assert!(failure.to_string().contains(&format!("status {status}")), "{failure}");
         assert!(slice.is_some());
         let mut entry = recv_entry(recv, 0);
@@ -181,13 +181,13 @@ fn a_status_that_nobody_knows_keeps_its_number_and_the_queue_pair() {
 }
 
 #[test]
-fn an_operation_that_does_not_exist_keeps_its_number_and_gives_the_buffers_back() {
+fn a_failure_is_of_the_operation_that_was_posted_whatever_the_completion_calls_it() {
     let mut stage = stage(CAPS);
     let send = stage.send(1);
     stage.device.send_done(send, 3, 7);
     let (failure, slice) = stage.failed();
-    assert_eq!((failure.kind, slice.is_some()), (Kind::Unknown(7), true));
-    assert!(failure.to_string().contains("operation 7"), "{failure}");
+    assert_eq!((failure.kind, slice.is_some()), (Kind::Send, true));
+    assert!(failure.to_string().contains("SEND 1 "), "{failure}");
     stage.usable();
 }
 
@@ -304,7 +304,10 @@ fn r23_r24_the_gid_is_read_only_where_it_is_and_shares_its_bytes_with_a_writes_l
 #[test]
 fn status_2_closes_the_send_queue_gives_operations_back_and_leaves_the_rest_to_come_back() {
     let mut stage = stage(CAPS);
-    let (first, second, recv) = (stage.send(1), stage.send(2), stage.recv(3));
+    let (before, first, second, recv) = (stage.send(0), stage.send(1), stage.send(2), stage.recv(3));
+    stage.device.send_done(before, 10, control1::OP_SEND);
+    let (failure, _) = stage.failed();
+    assert_eq!(stage.qp.cause(), Some(&failure), "which left the queue pair usable");
     stage.device.send_done(first, 2, control1::OP_SEND);
     let (failure, _) = stage.failed();
     assert_eq!(failure.status(), Some(CompletionStatus::LocalQpInternalError));
@@ -365,6 +368,26 @@ fn a_completion_of_what_no_doorbell_announced_is_believed_once() {
 }
 
 #[test]
+fn r34_what_the_device_never_completed_is_reclaimed_after_the_deadline_and_what_it_did_is_not() {
+    let mut stage = stage(CAPS);
+    let (done, _) = (stage.send(1), stage.send(2));
+    stage.recv(3);
+    stage.device.send_done(done, 1, control1::OP_SEND);
+    let (mut turns, mut flushed, mut reclaimed) = (0, Vec::new(), Vec::new());
+    let expired = || {
+        turns += 1;
+        turns > 5
+    };
+    let report = stage.qp.shut_down(expired, |event| match event {
+        Event::Reclaimed { token, buffers } => reclaimed.push((token, buffers.bytes())),
+        event => flushed.push(event.token().unwrap()),
+    });
+    assert_eq!(report.unwrap(), Shutdown { completed: 1, reclaimed: 2 });
+    assert_eq!((turns, flushed), (6, vec![Token(1)]));
+    assert_eq!(reclaimed, [(Token(2), 8), (Token(3), 8)]);
+}
+
+#[test]
 fn every_completion_is_found_across_many_rounds_of_the_rings() {
     let mut stage = stage(CAPS);
     for round in 0..5 * DEPTH as u64 {
@@ -378,6 +401,19 @@ fn every_completion_is_found_across_many_rounds_of_the_rings() {
         assert!(events.iter().any(|event| matches!(event, Event::Received(m) if m.len as u64 == round % 9)));
     }
     stage.stale(0);
+}
+
+#[test]
+fn r36_r37_a_region_of_nothing_or_of_too_much_is_refused_before_the_device_is_asked() {
+    let stage = stage(CAPS);
+    let refused = stage.pd.register(Vec::new()).unwrap_err();
+    assert_eq!(refused.error(), Error::ZeroLength);
+    let refused = stage.pd.register(vec![7; REGION + 1]).unwrap_err();
+    let (asked, limit) = (REGION as u64 + 1, REGION as u64);
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RegionBytes, asked, limit });
+    assert!(refused.to_string().contains("R36"), "{refused}");
+    assert_eq!(refused.into_inner().len(), REGION + 1);
+    assert_eq!(zeros(&stage.pd, REGION).len(), REGION);
 }
 
 #[test]

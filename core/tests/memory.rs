@@ -522,10 +522,10 @@ fn r34_close_and_shut_down_give_the_queue_pair_back_when_the_device_refuses() {
     let mut events = Vec::new();
     let refused = b.shut_down(|| true, |event| events.push(event)).unwrap_err();
     let qp = refused.into_inner();
-    assert_eq!((qp.state(), events.len()), (QpState::Err, 0), "what is in flight is still the device's");
+    assert_eq!((qp.state(), events.len()), (QpState::Err, 1), "what was flushed is told, whatever comes after");
     let err = qp.into_err().unwrap();
     let report = err.shut_down(|| true, |event| events.push(event)).unwrap();
-    assert_eq!((report.completed, report.reclaimed, events.len()), (0, 1, 1));
+    assert_eq!((report.completed, report.reclaimed, events.len()), (0, 0, 1));
     let target = slice_of(events.pop().unwrap());
     assert_eq!(two.ctx.leaks().queue_pairs(), 0);
     drop(region.close(target).unwrap());
@@ -588,6 +588,10 @@ fn exposed_memory_is_copied_and_loaded_within_its_bounds_and_by_whole_words() {
     assert_eq!(memory.copy_in(4095, &[0; 2]).unwrap_err(), bounds(4095, 2));
     assert_eq!(memory.copy_out(usize::MAX, &mut [0]).unwrap_err(), bounds(u64::MAX, 1));
     memory.copy_in(4096, &[]).unwrap();
+    // A range that runs backwards is no empty one.
+    let (from, to) = (9, 8);
+    assert_eq!(memory.part(from..to).unwrap_err(), bounds(9, 0));
+    assert_eq!(memory.grant_range(&two.a, from..to).unwrap_err(), bounds(9, 0));
 
     memory.store(8, Word::MAX - 5).unwrap();
     assert_eq!(memory.load(8).unwrap(), Word::MAX - 5);

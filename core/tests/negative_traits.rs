@@ -27,7 +27,9 @@ assert_not_impl_any!(Qp<Sqd>: Clone, Copy);
 assert_not_impl_any!(Qp<Sqe>: Clone, Copy);
 assert_not_impl_any!(Qp<Err>: Clone, Copy);
 assert_not_impl_any!(AnyQueuePair<SoftDevice, Srd>: Clone, Copy);
-assert_impl_all!(Qp<Rts>: Send);
+// Shared, it can only be asked: so that errors which give one back go into any boxed error.
+assert_impl_all!(Qp<Rts>: Send, Sync);
+assert_impl_all!(QueuePair<Puppet, Reset, Srd>: Sync);
 assert_impl_all!(QueuePair<Puppet, Rts, Srd>: Send);
 assert_impl_all!(AnyQueuePair<SoftDevice, Srd>: Send);
 

@@ -73,6 +73,20 @@ fn r09_a_send_of_one_or_two_buffers_of_any_kind_arrives_in_their_order() {
 }
 
 #[test]
+fn r09_a_send_of_two_buffers_is_refused_where_the_device_takes_one() {
+    let limits = Limits { max_send_sge: 1, ..LIMITS };
+    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(4, 4)).unwrap();
+    let refused = a.endpoint.post(a.peer.send([zeros(&a.pd, 4), zeros(&a.pd, 5)]), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SendBuffers, asked: 2, limit: 1 });
+    assert!(refused.to_string().contains("R09"), "{refused}");
+    let [four, five] = refused.into_inner();
+    assert_eq!((four.len(), five.len()), (4, 5));
+    recv(&mut b, 2);
+    a.endpoint.post(a.peer.send(five), Token(3)).unwrap();
+    assert_eq!(received(&mut b).0, [0; 5]);
+}
+
+#[test]
 fn the_buffers_come_back_as_what_they_were() {
     let (mut a, mut b) = pair();
     let exposed = page::<_, RemoteWrite>(&a.ctx, &a.pd);
@@ -613,6 +627,36 @@ fn r17_an_overrun_completion_queue_loses_completions_but_resolves_each_receive_o
     b.endpoint.shut_down(expired, sink).unwrap();
     assert!(posted.is_empty());
     assert!(lost > 0, "nothing was overrun");
+}
+
+#[test]
+fn h27_r16_a_message_overtakes_one_that_was_posted_and_polled_for_before_it() {
+    let count = if cfg!(miri) { 48 } else { 200 };
+    let mut arrived = Vec::new();
+    let config = config(Profile::RDMA).shuffle(true).seed(1);
+    let (mut a, mut b): (Side, Side) = pair_of(config, Depth::new(16, 16)).unwrap();
+    (0..16).for_each(|token| recv(&mut b, token));
+    let mut take = |b: &mut Side| {
+        while let Some(event) = b.endpoint.poll() {
+            let Event::Received(message) = event else { panic!("{event:?}") };
+            arrived.push(message.imm.unwrap());
+            recv(b, 0);
+        }
+    };
+    for imm in 0..count {
+        a.endpoint.post(a.peer.send_empty().imm(imm), Token(0)).unwrap();
+        for _ in 0..3 {
+            let _ = a.endpoint.poll();
+        }
+        take(&mut b);
+    }
+    while a.endpoint.in_flight() > 0 {
+        let _ = a.endpoint.poll();
+    }
+    take(&mut b);
+    assert!(!arrived.is_sorted());
+    arrived.sort_unstable();
+    assert!(arrived.into_iter().eq(0..count), "each once");
 }
 
 #[test]

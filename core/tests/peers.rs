@@ -369,6 +369,13 @@ fn what_belongs_elsewhere_is_refused_at_the_post_and_comes_back_whole() {
     let refused = a.qp.post(to_c.write(own, of_b), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::WindowOfAnotherPeer);
     let own = refused.into_inner();
+    // Nor by bare addresses, behind which no life can be told from another.
+    let bare = |of: &Qp| a.qp.resolve_address(of.address()).unwrap().assert_mutual();
+    let (bare_b, bare_c) = (bare(&b.qp), bare(&c));
+    let of_bare_b = bare_b.window::<RemoteReadWrite>(memory.grant(&b.qp).unwrap().as_bytes()).unwrap();
+    let refused = a.qp.post(bare_c.write(own, of_bare_b), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::WindowOfAnotherPeer);
+    let own = refused.into_inner();
     let read_only = page::<_, RemoteRead>(&b.ctx, &b.pd);
     let error = to_b.window::<RemoteWrite>(read_only.grant(&b.qp).unwrap().as_bytes()).unwrap_err();
     assert!(matches!(error, Error::AccessNotGranted { .. }), "{error}");

@@ -258,7 +258,7 @@ fn a_depth_above_the_limit_is_refused_with_both_numbers() {
         (Depth::new(1, 33), Limit::RecvDepth, 33, 32),
         (Depth::new(1, 17).recv_buffers(2), Limit::RecvDepth, 34, 32),
         (Depth::new(1, 1).recv_buffers(3), Limit::RecvBuffers, 3, 2),
-        (Depth::new(1, 1).inline(33), Limit::InlineBytes, 33, 32),
+        (Depth::new(1, 1).inline(17), Limit::InlineBytes, 17, 16),
         (Depth::new(1, 32).unsolicited(33), Limit::CompletionEntries, 65, 64),
     ];
     for (depth, what, asked, limit) in cases {
@@ -269,7 +269,7 @@ fn a_depth_above_the_limit_is_refused_with_both_numbers() {
     }
     let none = pd.create_qp(required::<_, Srd>(&ctx), Depth::new(1, 1).recv_buffers(0)).unwrap_err();
     assert_eq!(none, Error::BelowLimit { what: Limit::RecvBuffers, asked: 0, limit: 1 });
-    // R10: less inline room than the default asks for is granted as it is.
+    // R10: who asks for no number of inline bytes gets what there is.
     assert_eq!(pd.create_qp(required::<_, Srd>(&ctx), Depth::new(64, 32)).unwrap().granted().inline, 16);
     // R17: the budget of unsolicited arrivals has its room in the completion queue.
     let _ =
@@ -302,6 +302,10 @@ fn r07_the_rnr_retry_takes_a_token_and_0_to_6_or_forever() {
 
     let (ctx, pd) = open();
     let rtr = reset(&ctx, &pd).init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();
+    let refused = rtr.rts(RtsAttr::new().psn(1 << 24)).unwrap_err();
+    let (asked, limit) = (1 << 24, (1 << 24) - 1);
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SequenceNumber, asked, limit });
+    let rtr = refused.into_inner();
     let (elsewhere, _) = open();
     let foreign = required::<_, SetRnrRetry>(&elsewhere);
     let refused = rtr.rts(RtsAttr::new().rnr_retry(foreign, RnrRetry::FOREVER)).unwrap_err();

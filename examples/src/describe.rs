@@ -11,7 +11,8 @@ pub struct Description<'c, P>(pub &'c Context<P>);
 impl<P: Provider> fmt::Display for Description<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(context) = self;
-        write!(f, "device {} at {}, data path direct, capabilities", context.name(), context.gid())?;
+        let (name, gid, path) = (context.name(), context.gid(), context.data_path());
+        write!(f, "device {name} at {gid}, data path {path}, capabilities")?;
         let caps = context.caps();
         if caps.is_empty() {
             return f.write_str(" none");

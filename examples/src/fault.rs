@@ -36,8 +36,12 @@ pub enum Fault {
     },
     /// The other side failed first: its own fault says why.
     OtherSide,
-    /// A file could not be read or written.
-    Io(std::io::Error),
+    /// What is to be sent could not be read.
+    Read(std::io::Error),
+    /// What arrived could not be stored.
+    Store(std::io::Error),
+    /// The result could not be printed.
+    Print(std::io::Error),
     /// What arrived is not what was sent.
     Hashes {
         /// The sender's.
@@ -58,7 +62,9 @@ impl fmt::Display for Fault {
             Self::Protocol(what) => write!(f, "the other side does not keep to the protocol: {what}"),
             Self::Stalled { waiting } => write!(f, "nothing happened for ten seconds while waiting for {waiting}"),
             Self::OtherSide => f.write_str("the other side failed"),
-            Self::Io(error) => error.fmt(f),
+            Self::Read(error) => write!(f, "what is to be sent cannot be read: {error}"),
+            Self::Store(error) => write!(f, "what arrived cannot be stored: {error}"),
+            Self::Print(error) => write!(f, "the result cannot be printed: {error}"),
             Self::Hashes { sent, received } => write!(f, "hashes differ: {sent} was sent, {received} received"),
         }
     }
@@ -72,7 +78,7 @@ impl std::error::Error for Fault {
             Self::Mismatch { mismatch, .. } => mismatch,
             Self::Chunk(chunk) => chunk,
             Self::Chunks(chunks) => chunks,
-            Self::Io(error) => error,
+            Self::Read(error) | Self::Store(error) | Self::Print(error) => error,
             Self::Protocol(_) | Self::Stalled { .. } | Self::OtherSide | Self::Hashes { .. } => return None,
         })
     }
@@ -105,11 +111,5 @@ impl From<NotExpected> for Fault {
 impl From<TooMany> for Fault {
     fn from(chunks: TooMany) -> Self {
         Self::Chunks(chunks)
-    }
-}
-
-impl From<std::io::Error> for Fault {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
     }
 }

@@ -156,11 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_shorter_than_it_said_is_an_error() {
-        let device = SoftDevice::new(Profile::RDMA);
-        let contexts = [Context::open(device.neighbour().unwrap()), Context::open(device)];
-        let options = Options { chunk: NonZeroU32::MIN.saturating_add(99), window: 4, corrupt: false };
-        let fault = transfer(options, contexts, [1; 150].as_slice(), 151, &mut Vec::new(), |_| {}).unwrap_err();
-        assert!(matches!(fault, Fault::Io(_)), "{fault}");
+    fn a_file_that_is_shorter_or_longer_than_it_said_is_an_error() {
+        for (said, text) in [(151, "ended before its 151 bytes"), (149, "goes on after its 149"), (0, "after its 0")] {
+            let device = SoftDevice::new(Profile::RDMA);
+            let contexts = [Context::open(device.neighbour().unwrap()), Context::open(device)];
+            let options = Options { chunk: NonZeroU32::MIN.saturating_add(99), window: 4, corrupt: false };
+            let fault = transfer(options, contexts, [1; 150].as_slice(), said, &mut Vec::new(), |_| {}).unwrap_err();
+            assert!(matches!(fault, Fault::Read(_)) && fault.to_string().contains(text), "{fault}");
+        }
     }
 }

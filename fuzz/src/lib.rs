@@ -1,7 +1,22 @@
 //! The fuzz bodies: functions of bytes that panic when a property does not hold.
 //!
 //! libFuzzer calls them in `fuzz_targets/`; `tests/corpus.rs` calls them with the corpus, on stable.
+//! With feature `planted` the stub of a device completes some requests twice: the corpus must find it.
 
+mod calls;
+mod completions;
+mod input;
+#[allow(dead_code, unsafe_code)] // a provider, of which core's tests use more
+#[path = "../../core/tests/common/puppet.rs"]
+mod puppet;
 mod wire;
 
+pub use calls::calls;
+pub use completions::completions;
 pub use wire::{endpoint, frames};
+
+/// What an input came to do: that a corpus does all of it is tested.
+pub type Reached = std::collections::BTreeSet<&'static str>;
+
+/// Of the stub of a device.
+const LIMITS: efa_core::Limits = efa_core::soft::Config::LIMITS;

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use efa_fuzz::Reached;
+
 /// Calls `body` with each file of a target's corpus.
-fn replay(target: &str, body: fn(&[u8])) {
+fn replay(target: &str, mut body: impl FnMut(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let mut files = 0;
     for entry in fs::read_dir(&folder).unwrap() {
@@ -16,6 +18,14 @@ fn replay(target: &str, body: fn(&[u8])) {
     assert!(files > 0, "{} has no files", folder.display());
 }
 
+/// Replays a corpus, which does all of `expected`.
+fn replay_all(target: &str, body: fn(&[u8]) -> Reached, expected: &[&str]) {
+    let mut reached = Reached::new();
+    replay(target, |bytes| reached.extend(body(bytes)));
+    let missed: Vec<_> = expected.iter().filter(|what| !reached.contains(*what)).collect();
+    assert!(missed.is_empty(), "the corpus never came to {missed:?}, but to {reached:?}");
+}
+
 #[test]
 fn the_endpoint_corpus_holds() {
     replay("endpoint", efa_fuzz::endpoint);
@@ -24,4 +34,73 @@ fn the_endpoint_corpus_holds() {
 #[test]
 fn the_frames_corpus_holds() {
     replay("frames", efa_fuzz::frames);
+}
+
+#[test]
+fn the_completions_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "a SEND done",
+        "a batch aborted",
+        "a batch dropped",
+        "a batch forgotten",
+        "a batch submitted",
+        "a failed queue",
+        "a failed queue restarted",
+        "a flush",
+        "a full queue",
+        "a malformed entry",
+        "a message received",
+        "a read done",
+        "a request reclaimed",
+        "a restart",
+        "a stale entry",
+        "a status",
+        "a write done",
+        "a write with immediate received",
+        "an unsolicited write",
+        "too many bytes",
+    ];
+    replay_all("completions", efa_fuzz::completions, &expected);
+}
+
+#[test]
+fn the_calls_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "a SEND done",
+        "a batch aborted",
+        "a batch dropped",
+        "a batch forgotten",
+        "a batch submitted",
+        "a device plugged",
+        "a drain",
+        "a failure",
+        "a frozen slice sent",
+        "a list of receives",
+        "a message received",
+        "a part of exposed memory sent",
+        "a pool",
+        "a queue pair dropped",
+        "a queue pair forgotten",
+        "a read done",
+        "a read of a corrupted window",
+        "a receive of two buffers",
+        "a restart",
+        "a slice forgotten",
+        "a slice in use not thawed",
+        "a slice thawed",
+        "a stranger resolved",
+        "a word stored and loaded",
+        "a write done",
+        "a write in parts",
+        "a write with immediate received",
+        "an empty SEND",
+        "an inline SEND",
+        "buffers of two kinds sent",
+        "bytes copied in",
+        "bytes copied out",
+        "memory in use not revoked",
+        "memory revoked",
+        "two buffers sent",
+    ];
+    replay_all("calls", efa_fuzz::calls, &expected);
 }

@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::region::{check_range, check_span};
+use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
 use super::{DmaBuf, Mr, RawBuffer};
 use crate::caps::sealed::Sealed;
@@ -105,7 +105,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn part(&self, range: Range<usize>) -> Result<ExposedPart, Error> {
-        let len = check_span(&range, self.len())?;
+        let len = range_len(&range, self.len())?;
         Ok(ExposedPart::of(self.mr.clone(), self.mr.attr().iova + range.start as u64, len))
     }
 
@@ -131,7 +131,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         if qp.pd_id() != attr.pd {
             return Err(Error::ForeignDomain { of: attr.pd, domain: qp.pd_id() });
         }
-        let len = check_span(&range, self.len())?;
+        let len = range_len(&range, self.len())?;
         let grant = Grant {
             address: attr.iova + range.start as u64,
             length: len as u64,

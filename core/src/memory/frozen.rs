@@ -3,11 +3,11 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::slice;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::region::check_span;
+use super::region::range_len;
 use super::{Mr, RawBuffer, Slice};
 use crate::error::Limit;
 use crate::{Error, LKey, PdId, Refused};
@@ -74,8 +74,8 @@ impl Frozen {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
-    pub fn part(&self, range: core::ops::Range<usize>) -> Result<Self, Error> {
-        let len = check_span(&range, self.len)?;
+    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
+        let len = range_len(&range, self.len)?;
         let mut part = self.clone();
         part.addr += range.start as u64;
         part.len = len;

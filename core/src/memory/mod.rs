@@ -4,6 +4,9 @@
 //! unique [`Slice`]s, or memory that peers may reach, [`Exposed`]. Never both: a region with slices has no
 //! remote rights. A post consumes a slice, and its completion gives it back.
 //!
+//! [`RawMemory`], [`RawParts`], [`Mr`] and what it is made of are for whoever implements [`DmaBuf`] or a
+//! [`Provider`](crate::Provider); other users need none of them.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `dma_buf` | memory that can be owned as raw parts |

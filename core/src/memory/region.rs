@@ -99,13 +99,13 @@ pub(super) fn check_range(offset: usize, len: usize, within: usize) -> Result<()
     Err(Error::OutOfBounds { offset: offset as u64, len: len as u64, within: within as u64 })
 }
 
-/// The bytes of a range that is not reversed and within `within` bytes.
-pub(super) fn check_span(range: &Range<usize>, within: usize) -> Result<usize, Error> {
-    let len = range.end.checked_sub(range.start).ok_or(Error::OutOfBounds {
-        offset: range.start as u64,
-        len: 0,
-        within: range.end as u64,
-    })?;
-    check_range(range.start, len, within)?;
-    Ok(len)
+/// The bytes of `range`, if it runs forward and is within `within` bytes.
+pub(super) fn range_len(range: &Range<usize>, within: usize) -> Result<usize, Error> {
+    match range.end.checked_sub(range.start) {
+        Some(len) if range.end <= within => Ok(len),
+        _ => {
+            let len = range.end.saturating_sub(range.start) as u64;
+            Err(Error::OutOfBounds { offset: range.start as u64, len, within: within as u64 })
+        }
+    }
 }

@@ -10,6 +10,8 @@
 //! for us (R04); its ready proves it, by the echo of our incarnation. The bytes travel on whatever channel
 //! the application has.
 //!
+//! [`Ah`] and what it is made of are for whoever implements a [`Provider`](crate::Provider).
+//!
 //! | file | holds |
 //! |---|---|
 //! | `ah` | an address handle, counted |

@@ -78,6 +78,14 @@ pub(crate) struct PeerCore {
     handle: Ah,
 }
 
+impl PeerCore {
+    /// Who it is for as long as its handle lives: its queue pair, and its device by that handle.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> (u16, u16) {
+        (self.qpn, self.ahn)
+    }
+}
+
 impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Resolves a peer by its hello: makes its address handle, and the ready that tells it so.
     ///
@@ -213,7 +221,7 @@ impl<R, F> Peer<R, F> {
     /// [`Error::Parse`] for bytes that are no grant, [`Error::StaleGrant`] if it is of another peer or of
     /// another life of this one, [`Error::AccessNotGranted`] if it does not grant `A`.
     pub fn window<A: RemoteAccess>(&self, grant: &[u8]) -> Result<RemoteWindow<A>, Error> {
-        RemoteWindow::new(Grant::parse(grant)?, self.core.incarnation)
+        RemoteWindow::new(Grant::parse(grant)?, &self.core)
     }
 }
 

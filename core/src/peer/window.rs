@@ -5,6 +5,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use super::PeerCore;
 use crate::flags::Access;
 use crate::memory::RemoteAccess;
 use crate::wire::Grant;
@@ -18,6 +19,8 @@ pub struct RemoteWindow<A> {
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) rkey: RKey,
+    /// Who granted it: its queue pair, and its device by our address handle.
+    pub(crate) granter: (u16, u16),
     pub(crate) incarnation: Option<Incarnation>,
     access: PhantomData<fn() -> A>,
 }
@@ -31,15 +34,17 @@ impl<A> Clone for RemoteWindow<A> {
 impl<A> Copy for RemoteWindow<A> {}
 
 impl<A: RemoteAccess> RemoteWindow<A> {
-    pub(super) fn new(grant: Grant, peer: Option<Incarnation>) -> Result<Self, Error> {
-        if let Some(peer) = peer.filter(|peer| *peer != grant.incarnation) {
+    pub(super) fn new(grant: Grant, peer: &PeerCore) -> Result<Self, Error> {
+        let (granter, incarnation) = (peer.address(), peer.incarnation);
+        if let Some(peer) = incarnation.filter(|peer| *peer != grant.incarnation) {
             return Err(Error::StaleGrant { granted_by: grant.incarnation, peer });
         }
         let needs = A::ACCESS & (Access::REMOTE_READ | Access::REMOTE_WRITE);
         if !grant.access.contains(needs) {
             return Err(Error::AccessNotGranted { needs, granted: grant.access });
         }
-        Ok(Self { addr: grant.address, len: grant.length, rkey: grant.rkey, incarnation: peer, access: PhantomData })
+        let Grant { address: addr, length: len, rkey, .. } = grant;
+        Ok(Self { addr, len, rkey, granter, incarnation, access: PhantomData })
     }
 
     /// A part of it.

@@ -10,17 +10,25 @@ use crate::{Error, Granted, Qkey, SetRnrRetry};
 pub struct Depth {
     pub(crate) send: u32,
     pub(crate) recv: u32,
+    pub(crate) send_buffers: u8,
     pub(crate) recv_buffers: u8,
-    pub(crate) inline: u16,
+    /// `None`: as much as there is.
+    pub(crate) inline: Option<u16>,
     pub(crate) unsolicited: u32,
 }
 
 impl Depth {
     /// `send` operations and `recv` receives in flight; the device rounds up to powers of two.
     ///
-    /// One buffer a receive, 32 inline bytes (less if the device has less), no unsolicited arrivals.
+    /// Two buffers a SEND, one a receive, 32 inline bytes (less if the device has less), no unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
-        Self { send, recv, recv_buffers: 1, inline: 32, unsolicited: 0 }
+        Self { send, recv, send_buffers: 2, recv_buffers: 1, inline: None, unsolicited: 0 }
+    }
+
+    /// SENDs of up to `buffers` buffers, 1 or 2 (R09).
+    pub const fn send_buffers(mut self, buffers: u8) -> Self {
+        self.send_buffers = buffers;
+        self
     }
 
     /// Receives of up to `buffers` buffers, 1 or 2 (R19).
@@ -29,9 +37,9 @@ impl Depth {
         self
     }
 
-    /// Inline SENDs of up to `bytes` bytes (R10).
+    /// Inline SENDs of up to `bytes` bytes (R10), or a refusal.
     pub const fn inline(mut self, bytes: u16) -> Self {
-        self.inline = bytes;
+        self.inline = Some(bytes);
         self
     }
 

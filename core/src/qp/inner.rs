@@ -15,7 +15,7 @@ use crate::error::Limit;
 use crate::memory::Buffers;
 use crate::provider::{CqInit, Provider, QpInit};
 use crate::ring::{CompletionQueue, Finished, RecvQueue, SendQueue};
-use crate::work::{Failure, Stats};
+use crate::work::{Failure, MAX_INLINE, Stats};
 use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
@@ -42,6 +42,10 @@ struct Handles<P: Provider> {
     _recv: P::Cq,
     pd: P::Pd,
 }
+
+// SAFETY: shared, it gives away its provider and its domain, which are `Sync`, and numbers that nobody changes then:
+// rings, slots and the other handles are touched through `&mut` alone.
+unsafe impl<P: Provider> Sync for Inner<P> {}
 
 impl<P: Provider> core::fmt::Debug for Handles<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -81,18 +85,22 @@ impl<P: Provider> Inner<P> {
         above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
         above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
         above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
-        if depth.recv_buffers == 0 {
-            return Err(Error::BelowLimit { what: Limit::RecvBuffers, asked: 0, limit: 1 });
+        above(Limit::SendBuffers, depth.send_buffers.into(), u32::from(limits.max_send_sge).min(2))?;
+        for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, depth.send_buffers)] {
+            if buffers == 0 {
+                return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
+            }
         }
-        let inline = depth.inline.min(32);
-        above(Limit::InlineBytes, depth.inline.into(), 32)?;
-        let inline = inline.min(limits.max_inline);
+        let max_inline = limits.max_inline.min(MAX_INLINE as u16);
+        let inline = depth.inline.unwrap_or(max_inline);
+        above(Limit::InlineBytes, inline.into(), max_inline.into())?;
 
         // Before anything is made: a queue pair must not be dropped but by destroying it.
         let id = next_id()?;
         let init = QpInit {
             send_depth: depth.send.max(limits.min_send_depth).max(1),
             recv_depth: depth.recv.max(1),
+            send_sge: depth.send_buffers,
             recv_sge: depth.recv_buffers,
             inline,
             ops: K::OPS,
@@ -135,7 +143,7 @@ impl<P: Provider> Inner<P> {
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
-                max_buffers: limits.max_send_sge,
+                max_buffers: depth.send_buffers,
                 max_msg: limits.max_msg_size,
             },
             turn: false,
@@ -187,7 +195,7 @@ impl<P: Provider> Inner<P> {
             self.destroyed = true;
         }
         // Also if it was destroyed before: a sink that panicked left the rest in the slots.
-        while let Some(Finished { token, tag, buffers }) = self.send.end_any().or_else(|| self.recv.end_any()) {
+        while let Some(Finished { token, tag, buffers, .. }) = self.send.end_any().or_else(|| self.recv.end_any()) {
             // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
             sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
         }

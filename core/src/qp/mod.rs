@@ -7,12 +7,12 @@
 //!     └── reset() ───────┴──────▶ ERR ◀──────────────┘  error()
 //! ```
 //!
-//! | may | RESET | INIT | RTR | RTS | ERR |
-//! |---|---|---|---|---|---|
-//! | post receives | | yes | yes | yes | |
-//! | publish the address | | | yes | yes | |
-//! | post sends and RDMA | | | | yes | |
-//! | poll | yes | yes | yes | yes | yes |
+//! | may | RESET | INIT | RTR | RTS | SQD, SQE | ERR |
+//! |---|---|---|---|---|---|---|
+//! | post receives | | yes | yes | yes | yes | |
+//! | publish the address, resolve peers | | | yes | yes | | |
+//! | post sends and RDMA | | | | yes | | |
+//! | poll | yes | yes | yes | yes | yes | yes |
 //!
 //! | file | holds |
 //! |---|---|
@@ -39,7 +39,7 @@ pub use kind::{
     FeatureSet, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly, Solicited, Srd,
     Unsolicited, ops,
 };
-pub use pair::{Endpoint, Granted as GrantedDepth, QueuePair, Shutdown};
+pub use pair::{Endpoint, GrantedDepth, QueuePair, Shutdown};
 pub use state::{
     CanReceive, CanSend, Err, Init, MovesTo, Reachable, Reset, Resumes, Rtr, Rts, Sqd, Sqe, Starts, State,
 };

@@ -10,6 +10,7 @@ use super::{
     AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Resumes,
     Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
 };
+use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::Provider;
 use crate::wire::{EndpointInfo, Hello, HelloFrame};
@@ -34,11 +35,13 @@ pub type Endpoint<P, K = Srd> = QueuePair<P, Rts, K>;
 
 /// What was granted of what was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Granted {
+pub struct GrantedDepth {
     /// Operations in flight.
     pub send: u32,
     /// Receives in flight.
     pub recv: u32,
+    /// Buffers of one SEND.
+    pub send_buffers: u8,
     /// Buffers of one receive.
     pub recv_buffers: u8,
     /// Inline bytes of one SEND.
@@ -46,6 +49,9 @@ pub struct Granted {
     /// Operations of one batch.
     pub batch: u16,
 }
+
+/// Packet sequence numbers have 24 bits.
+const MAX_PSN: u32 = 0xFF_FFFF;
 
 /// How a [`QueuePair::shut_down`] went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +118,16 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// To RTS: operations can be posted from here on.
     ///
     /// # Errors
-    /// [`Error::ForeignToken`] for a token of another device, or what the device answered; with the queue pair.
+    /// [`Error::AboveLimit`] for a sequence number of more than 24 bits, [`Error::ForeignToken`] for a token of
+    /// another device, or what the device answered; with the queue pair.
     pub fn rts(self, attr: RtsAttr) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
     where
         S: Starts,
     {
+        if attr.psn > MAX_PSN {
+            let (asked, limit) = (attr.psn.into(), MAX_PSN.into());
+            return Result::Err(Refused::new(self, Error::AboveLimit { what: Limit::SequenceNumber, asked, limit }));
+        }
         let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK) };
         if let Some((token, retry)) = attr.rnr_retry {
             if let Result::Err(error) = token.check(self.inner.provider.device_id()) {
@@ -207,7 +218,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.inner.poll()
     }
 
-    /// The first failure that was not a flush: the flushes that follow are its consequences (R40).
+    /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
+    /// which the device failed the queue pair: then nothing more can be posted.
     pub fn cause(&self) -> Option<&Failure> {
         self.inner.cause.as_ref()
     }
@@ -223,14 +235,20 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     }
 
     /// What was granted of what was asked for.
-    pub fn granted(&self) -> Granted {
-        Granted {
+    pub fn granted(&self) -> GrantedDepth {
+        GrantedDepth {
             send: self.inner.send.slots().depth(),
             recv: self.inner.recv.slots().depth(),
+            send_buffers: self.inner.identity.max_buffers,
             recv_buffers: self.inner.recv.max_buffers(),
             inline: self.inner.identity.max_inline,
             batch: self.inner.send.max_batch(),
         }
+    }
+
+    /// Bytes of one RDMA operation; more go in parts, by [`Split`](crate::flow::Split).
+    pub fn max_rdma_size(&self) -> u32 {
+        self.inner.identity.max_rdma
     }
 
     /// The protection domain it belongs to.
@@ -285,6 +303,13 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
                 Some(event) => sink(event),
                 None => core::hint::spin_loop(),
             }
+        }
+        // The deadline ends the waiting, not what is here already; as much as the queues hold, for a peer may go on.
+        let (mut left, granted) = (0, qp.granted());
+        while left < granted.send.saturating_add(granted.recv) {
+            let Some(event) = qp.inner.poll_ready() else { break };
+            sink(event);
+            left += 1;
         }
         let reclaimed = qp.in_flight();
         let result = qp.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));

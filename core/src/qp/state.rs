@@ -121,7 +121,7 @@ pub trait CanReceive: State {}
 #[diagnostic::on_unimplemented(
     message = "SEND and RDMA can be posted in RTS only, not in `{Self}` (R02)",
     label = "this queue pair is in `{Self}`",
-    note = "bring it up first: `init(..)`, `rtr()` and `rts(..)`, or `prepare()` for all three; from SQD and SQE, `rts(..)`"
+    note = "bring it up first: `init(..)`, `rtr()` and `rts(..)`, or `prepare()` for all three; from SQD and SQE, `resume()`"
 )]
 pub trait CanSend: State {}
 
@@ -130,7 +130,7 @@ pub trait CanSend: State {}
     message = "peers are resolved, and an address published, in RTR and RTS only, not in `{Self}` (R03)",
     label = "this queue pair is in `{Self}`",
     note = "in others its number and key need not be in force at the device: who learns them may send into nothing",
-    note = "bring it up first: `init(..)` and `rtr()`, or `prepare()` for all the way to RTS; from SQD and SQE, `rts(..)`"
+    note = "bring it up first: `init(..)` and `rtr()`, or `prepare()` for all the way to RTS; from SQD and SQE, `resume()`"
 )]
 pub trait Reachable: State {}
 

@@ -1,5 +1,7 @@
 //! The direct data path: entries written to and read from a queue pair's rings.
 //!
+//! What is public here, a [`Word`] apart, is what a [`Provider`](crate::Provider) lays its rings out in.
+//!
 //! | file | holds |
 //! |---|---|
 //! | `word` | the one word type, and quads of ring memory |

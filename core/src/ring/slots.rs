@@ -45,6 +45,8 @@ static_assertions::const_assert!(size_of::<Slot>() == 64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finished {
     pub(crate) token: u64,
+    /// What it was begun as.
+    pub(crate) op: u8,
     pub(crate) tag: u8,
     pub(crate) buffers: [RawBuffer; 2],
 }
@@ -174,11 +176,12 @@ impl Slots {
         if !is_it(slot.mark) || req_id & !self.mask != self.generation {
             return None;
         }
+        let op = slot.mark.wrapping_sub(1);
         slot.mark = Slot::EMPTY;
         slot.next = self.head;
         self.head = index;
         self.occupied -= 1;
-        Some(Finished { token: slot.token, tag: slot.tag, buffers: slot.buffers })
+        Some(Finished { token: slot.token, op, tag: slot.tag, buffers: slot.buffers })
     }
 
     /// Ends the operation staged last, as if it never was; `None` if there is none.

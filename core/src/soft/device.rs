@@ -206,8 +206,9 @@ unsafe impl Provider for SoftDevice {
     type Qp = SoftQp;
 
     fn name(&self) -> &str {
-        const NAMES: [&str; NICS] = ["soft0", "soft1", "soft2", "soft3", "soft4", "soft5", "soft6", "soft7"];
-        NAMES.get(usize::from(self.nic)).copied().unwrap_or("soft")
+        const NAMES: [&str; NICS] =
+            ["software0", "software1", "software2", "software3", "software4", "software5", "software6", "software7"];
+        NAMES.get(usize::from(self.nic)).copied().unwrap_or("software")
     }
 
     fn device_id(&self) -> DeviceId {
@@ -341,6 +342,7 @@ unsafe impl Provider for SoftDevice {
                 completed: 0,
                 recv: recv_ring,
                 recv_doorbell,
+                send_sge: init.send_sge,
                 recv_sge,
                 taken: 0,
                 strangers,

@@ -21,6 +21,9 @@ const TURN: usize = 64;
 pub(super) const PIECE: u32 = 1 << 20;
 /// Turns until a message that found no receive is tried again.
 const RNR_TURNS: u32 = 4;
+/// Under shuffle one message in so many is held back, for so many turns at most.
+const HELD: u32 = 8;
+const HELD_TURNS: u32 = 4;
 /// The retry count that means for ever.
 const RNR_FOREVER: u8 = 7;
 
@@ -63,6 +66,7 @@ impl State {
         while next != rung && self.has_room() {
             let at = u32::from(next);
             let place = self.place(self.in_flight);
+            let held = if self.config.shuffle { self.hold() } else { None };
             let Some(packet) = self.packet_at_mut(place) else { break };
             let mut entry = [0; 8];
             for (quad, word) in (0..8).zip(&mut entry) {
@@ -72,6 +76,9 @@ impl State {
             entry[0] ^= Quad::from(ring.phase(at)) << 24;
             // A trial is begun below, where there is one.
             *packet = Packet { entry, qp: index, trial: packet.trial, ..Packet::FREE };
+            if let Some(until) = held {
+                (packet.waiting, packet.retry_at) = (true, until);
+            }
             self.in_flight += 1;
             if self.hostile {
                 self.begin_trial(self.in_flight - 1, nic);
@@ -84,6 +91,13 @@ impl State {
         if let Some(Some(live)) = self.tables.live.get_mut(nth) {
             live.seen = next;
         }
+    }
+
+    /// The turn until which a message is held back, if it is: so that those posted after it, and after polls, can
+    /// overtake it (R16).
+    fn hold(&mut self) -> Option<u32> {
+        let bits = self.random() as u32;
+        bits.is_multiple_of(HELD).then(|| self.round.wrapping_add(1 + (bits >> 16) % HELD_TURNS))
     }
 
     /// Puts the message to try next at the head; not if it waits, or there is none.
@@ -270,7 +284,7 @@ impl State {
             request.inline = Some(usize::from(count));
             return if count <= qp.inline { Ok(()) } else { Err(Status::LocalBadLength) };
         }
-        if count > 2 {
+        if count > u16::from(qp.send_sge.min(2)) {
             return Err(Status::LocalUnsupportedOp);
         }
         let buffers = [(first, first_addr), (second, second_addr)];

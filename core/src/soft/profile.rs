@@ -93,7 +93,8 @@ impl Config {
         self
     }
 
-    /// Whether messages are delivered in any order, as SRD may (R16), or as they were posted.
+    /// Whether messages are delivered in any order, as SRD may (R16): what is in flight is drawn from, and some is
+    /// held back for a few turns. Else they are delivered as they were posted.
     pub const fn shuffle(mut self, shuffle: bool) -> Self {
         self.shuffle = shuffle;
         self

@@ -150,6 +150,7 @@ pub(super) struct Qp {
     pub(super) completed: u16,
     pub(super) recv: Ring,
     pub(super) recv_doorbell: Doorbell,
+    pub(super) send_sge: u8,
     pub(super) recv_sge: u8,
     /// Receive descriptors taken from the ring, free-running.
     pub(super) taken: u16,

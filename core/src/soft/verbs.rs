@@ -64,6 +64,7 @@ pub(super) fn check_qp(caps: Caps, limits: &Limits, init: &QpInit) -> Result<Dep
         });
     }
     within(Limit::SendDepth, asked, limits.max_send_depth)?;
+    within(Limit::SendBuffers, init.send_sge.into(), limits.max_send_sge.into())?;
     within(Limit::RecvBuffers, init.recv_sge.into(), limits.max_recv_sge.into())?;
     within(Limit::InlineBytes, init.inline.into(), limits.max_inline.into())?;
     let sge = u32::from(init.recv_sge.max(1));

@@ -179,7 +179,7 @@ fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Iden
     if len > remote.len {
         return Err(Error::OutOfBounds { offset: 0, len, within: remote.len });
     }
-    if remote.incarnation != to.incarnation {
+    if remote.granter != to.address() || remote.incarnation != to.incarnation {
         return Err(Error::WindowOfAnotherPeer);
     }
     Ok(())

@@ -69,7 +69,7 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
 
 impl<P: Provider> Inner<P> {
     fn unstage_all(&mut self, sink: &mut dyn FnMut(Token, Buffers)) {
-        while let Some(Finished { token, tag, buffers }) = self.send.unstage() {
+        while let Some(Finished { token, tag, buffers, .. }) = self.send.unstage() {
             // SAFETY: no doorbell announced it, so the device never had it, and the slot was ended once.
             sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
         }

@@ -135,8 +135,6 @@ pub enum Kind {
     Write,
     /// A receive.
     Recv,
-    /// A number this crate does not know.
-    Unknown(u8),
 }
 
 /// What a queue pair counted.
@@ -225,7 +223,6 @@ impl fmt::Display for Kind {
             Self::Read => f.write_str("RDMA read"),
             Self::Write => f.write_str("RDMA write"),
             Self::Recv => f.write_str("receive"),
-            Self::Unknown(op) => write!(f, "operation {op}"),
         }
     }
 }

@@ -24,5 +24,6 @@ mod source;
 pub use assemble::Operation;
 pub use batch::Batch;
 pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
+pub(crate) use operation::MAX_INLINE;
 pub use operation::{Imm, Immediate, NoImm, Read, Send, SendInline, SendWith, To, Write, WriteWith};
 pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

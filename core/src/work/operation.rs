@@ -65,11 +65,12 @@ pub(super) struct Remote {
     pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) rkey: RKey,
+    pub(super) granter: (u16, u16),
     pub(super) incarnation: Option<Incarnation>,
 }
 
 /// Inline bytes of a 64-byte entry.
-pub(super) const MAX_INLINE: usize = 32;
+pub(crate) const MAX_INLINE: usize = 32;
 
 impl<R, F: FeatureSet> Peer<R, F> {
     /// A SEND of one or two registered buffers.
@@ -224,7 +225,8 @@ impl Immediate for Imm {
 
 impl Remote {
     fn of<A>(window: RemoteWindow<A>) -> Self {
-        Self { addr: window.addr, len: window.len, rkey: window.rkey, incarnation: window.incarnation }
+        let RemoteWindow { addr, len, rkey, granter, incarnation, .. } = window;
+        Self { addr, len, rkey, granter, incarnation }
     }
 }
 

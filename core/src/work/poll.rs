@@ -23,6 +23,12 @@ impl<P: Provider> Inner<P> {
             // A batch was forgotten: it goes out now, or what waits for it would wait for ever.
             self.send.announce();
         }
+        self.poll_ready()
+    }
+
+    /// What is in the completion queues, without the device's taking a turn.
+    #[inline]
+    pub(crate) fn poll_ready(&mut self) -> Option<Event> {
         self.turn = !self.turn;
         if self.turn {
             self.poll_recv().or_else(|| self.poll_send())
@@ -103,18 +109,22 @@ impl<P: Provider> Inner<P> {
             self.stats.stale = self.stats.stale.saturating_add(1);
             return None;
         };
+        // What was posted tells the kind: in an error the completion's own may mean nothing.
+        let kind = match finished.op {
+            control1::OP_RDMA_READ => Kind::Read,
+            control1::OP_RDMA_WRITE => Kind::Write,
+            _ => Kind::Send,
+        };
         let Done { token, buffers } = take(finished);
         let status = CompletionStatus::from_number(entry.status());
         if status == CompletionStatus::LocalQpInternalError {
-            // The queue pair is beyond use: what is posted from now on is refused.
+            // The queue pair is beyond use: what is posted from now on is refused, and this is why, whatever
+            // failed before and left it usable (R40).
+            if !self.send.has_failed() {
+                self.cause = None;
+            }
             self.send.fail();
         }
-        let kind = match entry.op() {
-            control1::OP_SEND => Kind::Send,
-            control1::OP_RDMA_READ => Kind::Read,
-            control1::OP_RDMA_WRITE => Kind::Write,
-            op => Kind::Unknown(op),
-        };
         Some(self.failed(Cause::Status(status), kind, Some(token), buffers))
     }
 
@@ -186,7 +196,7 @@ fn done(op: u8, done: Done) -> Event {
 
 #[inline(always)]
 fn take(finished: Finished) -> Done {
-    let Finished { token, tag, buffers } = finished;
+    let Finished { token, tag, buffers, .. } = finished;
     // SAFETY: its exact completion arrived, after the device's last access to its buffers by the provider's
     // contract, and the slot was ended once.
     Done { token: Token(token), buffers: unsafe { Buffers::from_raw(buffers, tag) } }

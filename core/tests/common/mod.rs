@@ -35,9 +35,7 @@ pub(crate) fn connect<P: Provider, K: QpKind>(
     a: &Endpoint<P, K>,
     b: &Endpoint<P, K>,
 ) -> (Peer<Mutual, K::Features>, Peer<Mutual, K::Features>) {
-    let (to_b, a_ready) = a.resolve(b.hello().as_bytes()).unwrap();
-    let (to_a, b_ready) = b.resolve(a.hello().as_bytes()).unwrap();
-    (to_b.confirm(b_ready.as_bytes()).unwrap(), to_a.confirm(a_ready.as_bytes()).unwrap())
+    efa_core::connect::introduce(a, b).unwrap()
 }
 
 /// Registered memory with this content.

@@ -63,16 +63,7 @@ fn h31_a_queue_pair_destroyed_with_unread_completions_disturbs_no_other_and_no_s
         assert!(events.iter().any(|event| matches!(event, Event::Received(message) if message.token == Token(1))));
         assert_eq!(gone.in_flight(), 2);
         let qpn = gone.qpn();
-        let mut reclaimed = 0;
-        gone.shut_down(
-            || true,
-            |event| {
-                assert!(matches!(event, Event::Reclaimed { .. }), "{event:?}");
-                reclaimed += 1;
-            },
-        )
-        .unwrap();
-        assert_eq!(reclaimed, 2, "each once");
+        drop(gone);
         gone = make();
         assert_eq!(gone.qpn(), qpn);
         assert_idle(&mut kept);

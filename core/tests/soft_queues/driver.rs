@@ -143,7 +143,7 @@ pub(crate) const ALL_OPS: SendOps = SendOps::all();
 pub(crate) const MEMORY: Access = Access::LOCAL_WRITE;
 
 pub(crate) fn init(ops: SendOps) -> QpInit {
-    QpInit { send_depth: 8, recv_depth: 8, recv_sge: 2, inline: 32, ops, unsolicited: false }
+    QpInit { send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
 }
 
 pub(crate) fn small() -> Limits {

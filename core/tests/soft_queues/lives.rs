@@ -113,7 +113,7 @@ fn a_wire_has_room_for_eight_devices() {
     assert_eq!(first.neighbour().map(drop).unwrap_err(), Error::Exhausted { what: Limit::Devices, limit: 8 });
     let gids: BTreeSet<_> = all.iter().map(Provider::gid).chain([first.gid()]).collect();
     assert_eq!(gids.len(), 8);
-    assert_eq!(all[6].name(), "soft7");
+    assert_eq!(all[6].name(), "software7");
 }
 
 #[test]

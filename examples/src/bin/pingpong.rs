@@ -1,5 +1,6 @@
 //! Latency and bandwidth of every operation, every byte verified. On two software devices of one wire.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -15,7 +16,7 @@ use indicatif::ProgressBar;
 #[command(version)]
 struct Arguments {
     /// Round trips that are timed for each operation and size (fewer where sizes are large).
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
     /// The largest size in bytes; a SEND also ends at what the device takes.
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
@@ -47,8 +48,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Fault> {
     let device = SoftDevice::new(Config::new(Profile::RDMA).seed(arguments.seed));
     let contexts = [Context::open(device.neighbour()?), Context::open(device)];
+    let mut out = io::stdout();
     for (side, context) in ["A", "B"].iter().zip(&contexts) {
-        println!("{side}: {}", Description(context));
+        writeln!(out, "{side}: {}", Description(context)).map_err(Fault::Print)?;
     }
     let options = Options {
         operations: Operation::ALL.to_vec(),
@@ -63,7 +65,10 @@ fn run(arguments: &Arguments) -> Result<(), Fault> {
     bar.finish_and_clear();
     let rows = rows?;
     let threads = if arguments.threads { "a thread for each side" } else { "one thread polls both sides" };
-    println!("latency is half of the way there and back; of RDMA read and write, from post to completion; {threads}");
-    println!("\n{}\nevery byte verified", pingpong::table(&rows));
-    Ok(())
+    writeln!(
+        out,
+        "latency is half of the way there and back; of RDMA read and write, from post to completion; {threads}"
+    )
+    .and_then(|()| writeln!(out, "\n{}\nevery byte verified", pingpong::table(&rows)))
+    .map_err(Fault::Print)
 }

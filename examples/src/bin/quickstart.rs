@@ -5,7 +5,6 @@ use efa_core::connect::{Side, connect};
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteWrite};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::{Context, Error, Token, flow::Arrivals, qp::Depth, work::Event};
-use std::thread;
 
 /// No lifetimes: whoever has the struct has the endpoint, its peer and its memory.
 struct Service {
@@ -18,8 +17,8 @@ impl Service {
         let mut both = Arrivals::expect(2); // in either order: SRD keeps none
         while !both.all_here() {
             match self.side.endpoint.poll() {
-                Some(Event::Received(mut message)) => {
-                    let buffer = message.buffers.take_slice().expect("the receive's own buffer");
+                Some(Event::Received(message)) => {
+                    let buffer = message.buffers.into_slice().expect("the receive's own buffer");
                     println!("service: message {:?}", String::from_utf8_lossy(&buffer[..message.len]));
                 }
                 Some(Event::WriteArrived(write)) => {
@@ -27,8 +26,7 @@ impl Service {
                     self.memory.copy_out(0, &mut bytes)?;
                     println!("service: write {}, {:?}", write.imm, String::from_utf8_lossy(&bytes));
                 }
-                Some(other) => println!("service: {other:?}"),
-                None => continue,
+                _ => continue,
             }
             both.arrived()?;
         }
@@ -36,18 +34,16 @@ impl Service {
     }
 }
 
-fn main() -> Result<(), Error> {
+fn run() -> Result<(), Error> {
     let device = SoftDevice::new(Profile::RDMA);
-    let contexts = [Context::open(device.neighbour()?), Context::open(device)];
-    let [mut client, mut side] = connect(contexts, Depth::new(8, 8))?;
-    println!("client on {}, service on {}", client.ctx.name(), side.ctx.name());
+    let [mut client, mut side] = connect([device.neighbour()?, device].map(Context::open), Depth::new(8, 8))?;
     // The service posts receives and grants the client a part of its memory. Then it is off to its thread.
     for _ in 0..2 {
         side.endpoint.post_recv(side.pd.register(vec![0; 64])?.1, Token(0))?;
     }
     let memory = side.pd.expose(Pages::new(4096, PageSize::Base)?, side.ctx.require::<RemoteWrite>()?)?;
     let window = client.peer.window::<RemoteWrite>(memory.grant(&side.endpoint)?.as_bytes())?;
-    let service = thread::spawn(|| Service { side, memory }.run());
+    let service = std::thread::spawn(|| Service { side, memory }.run());
     // What is posted is gone, until its completion gives it back.
     let (message, bytes) = client.pd.register(b"hello by SENDand by RDMA.".to_vec())?.1.split_at(13)?;
     client.endpoint.post(client.peer.send(message), Token(1))?;
@@ -56,4 +52,8 @@ fn main() -> Result<(), Error> {
         client.endpoint.poll().inspect(|event| println!("client: {event:?}"));
     }
     service.join().expect("it does not panic")
+}
+
+fn main() -> Result<(), String> {
+    run().map_err(|error| error.to_string()) // the sentence: cause, values, remedy
 }

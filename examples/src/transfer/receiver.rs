@@ -152,7 +152,7 @@ impl<P: Provider, W: Write> Receiver<P, W> {
             let slot = chunk.index as usize % self.window;
             self.slots.copy_out(slot * self.chunk.get() as usize, copy)?;
             transfer.hasher.update(copy);
-            self.sink.write_all(copy)?;
+            self.sink.write_all(copy).map_err(Fault::Store)?;
             transfer.stored += u64::from(chunk.len);
             self.side.endpoint.post(self.side.peer.send_empty().imm(chunk.index), Token(chunk.index.into()))?;
         }
@@ -165,7 +165,7 @@ impl<P: Provider, W: Write> Receiver<P, W> {
         if !transfer.arrivals.all_here() || self.sent.is_none() || self.answered.is_some() {
             return Ok(());
         }
-        self.sink.flush()?;
+        self.sink.flush().map_err(Fault::Store)?;
         let hash = transfer.hasher.finalize();
         self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes())?, Token(0))?;
         self.answered = Some(hash);

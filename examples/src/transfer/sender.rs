@@ -1,7 +1,7 @@
 //! The side that has the file.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 
 use efa_core::flow::SendCredits;
 use efa_core::memory::{PageSize, Pages, Pool, RemoteWrite, Slice};
@@ -143,7 +143,7 @@ impl<P: Provider, R: Read> Sender<P, R> {
             (slot, self.tail) = (head, Some(tail));
         }
         // Straight from the file into registered memory.
-        self.source.read_exact(&mut slot)?;
+        self.source.read_exact(&mut slot).map_err(|error| self.read_failed(error))?;
         self.hasher.update(&slot);
         if self.options.corrupt && chunk.index == 0 {
             slot[0] ^= 1;
@@ -162,10 +162,26 @@ impl<P: Provider, R: Read> Sender<P, R> {
         if self.sent.is_some() || !self.side.endpoint.can_post() {
             return Ok(false);
         }
+        let end = self.source.by_ref().take(1).read_to_end(&mut Vec::new()).map_err(Fault::Read)?;
+        if end != 0 {
+            let more = format!("it goes on after its {} bytes: it grew, or does not say its length", self.chunks.len());
+            return Err(Fault::Read(io::Error::new(ErrorKind::InvalidData, more)));
+        }
         let hash = self.hasher.finalize();
         self.sent = Some(hash);
         self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes())?, NO_CHUNK)?;
         Ok(true)
+    }
+}
+
+impl<P: Provider, R> Sender<P, R> {
+    fn read_failed(&self, error: io::Error) -> Fault {
+        Fault::Read(match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                io::Error::new(error.kind(), format!("it ended before its {} bytes: it shrank", self.chunks.len()))
+            }
+            _ => error,
+        })
     }
 }
 

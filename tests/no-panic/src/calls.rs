@@ -1,0 +1,295 @@
+//! Each public function of the data path, and what leads to and from it.
+//!
+//! Left out, since it stands on code of others that can panic as far as the optimiser knows, and stands between
+//! no post and its completion: text (`Display`, addresses parsed from text), `PeerTable`'s `insert` and `remove`
+//! (heapless), and `Pool::into_slice` (the standard library's sort).
+
+use efa_core::Token;
+use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
+use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
+use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
+use efa_core::qp::{Endpoint, Err, Init, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
+use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
+use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, RecvTarget, SendSource, WritableBuffer};
+
+use crate::stub::Stub;
+use crate::{any, used};
+
+type Qp = Endpoint<Stub>;
+type To = Peer<Mutual>;
+type Window = RemoteWindow<RemoteReadWrite>;
+type Static = &'static mut [u8];
+type Open = Exposed<Static, RemoteReadWrite>;
+
+pub(crate) const CALLS: &[fn()] = &[
+    send::<Slice>,
+    send::<Frozen>,
+    send::<ExposedPart>,
+    send::<[Slice; 2]>,
+    send::<[Frozen; 2]>,
+    send::<[ExposedPart; 2]>,
+    send::<(Slice, Frozen)>,
+    send::<(ExposedPart, Slice)>,
+    send::<(Frozen, ExposedPart)>,
+    send_inline,
+    write::<Slice>,
+    write::<Frozen>,
+    write::<ExposedPart>,
+    read::<Slice>,
+    read::<ExposedPart>,
+    recv::<Slice>,
+    recv::<ExposedPart>,
+    recv::<[Slice; 2]>,
+    recv::<[ExposedPart; 2]>,
+    unsolicited,
+    batch,
+    poll,
+    events,
+    buffers,
+    slices,
+    frozen,
+    exposed,
+    pool::<1>,
+    pool::<64>,
+    windows,
+    peers,
+    flow::<1>,
+    flow::<64>,
+    split::<1>,
+    split::<16>,
+    wire,
+    states,
+    ends,
+];
+
+/// Posts, alone and in a batch.
+fn post<O: Operation<Srd>>(make: impl Fn() -> O) {
+    used(any::<&mut Qp>().post(make(), any()));
+    used(any::<&mut Batch<'_, Stub, Srd>>().push(make(), any()));
+}
+
+fn send<S: SendSource>() {
+    let (peer, stranger): (&To, &Peer<OneWay>) = (any(), any());
+    post(|| peer.send(any::<S>()));
+    post(|| peer.send(any::<S>()).imm(any()));
+    post(|| stranger.one_way().send(any::<S>()));
+    post(|| stranger.one_way().send(any::<S>()).imm(any()));
+}
+
+fn send_inline() {
+    let (peer, stranger): (&To, &Peer<OneWay>) = (any(), any());
+    post(|| peer.send_empty());
+    post(|| peer.send_empty().imm(any()));
+    post(|| stranger.one_way().send_empty());
+    used(peer.send_inline(any()));
+    used(stranger.one_way().send_inline(any()));
+    if let (Ok(inline), Ok(again)) = (peer.send_inline(any()), peer.send_inline(any())) {
+        used(any::<&mut Qp>().post(inline, any()));
+        used(any::<&mut Qp>().post(again.imm(any()), any()));
+    }
+}
+
+fn write<S: OneBuffer>() {
+    let peer: &To = any();
+    post(|| peer.write(any::<S>(), any::<Window>()));
+    post(|| peer.write(any::<S>(), any::<Window>()).imm(any()));
+}
+
+fn read<T: WritableBuffer>() {
+    let peer: &To = any();
+    post(|| peer.read(any::<T>(), any::<Window>()));
+}
+
+fn recv<T: RecvTarget>() {
+    used(any::<&mut QueuePair<Stub, Init>>().post_recv(any::<T>(), any()));
+    used(any::<&mut QueuePair<Stub, Rtr>>().post_recv(any::<T>(), any()));
+    used(any::<&mut Qp>().post_recv(any::<T>(), any()));
+    let mut list = core::iter::from_fn(any::<Option<(T, Token)>>);
+    used(any::<&mut Qp>().post_recv_list(&mut list));
+}
+
+/// The other kind of completion: arrivals without a receive.
+fn unsolicited() {
+    type Kind = Srd<{ ops::ALL }, Unsolicited>;
+    let (qp, peer): (&mut Endpoint<Stub, Kind>, &Peer<Mutual, Unsolicited>) = (any(), any());
+    used(qp.post(peer.write(any::<Slice>(), any::<Window>()).imm(any()), any()));
+    used(qp.poll());
+}
+
+fn batch() {
+    let qp: &mut Qp = any();
+    used(qp.can_post());
+    used(qp.can_post_recv());
+    let batch = qp.batch();
+    used((batch.len(), batch.is_empty()));
+    used(batch.submit());
+    qp.batch().abort(|token, buffers| used((token, buffers)));
+    let batch = qp.batch();
+    drop(batch);
+    core::mem::forget(qp.batch());
+}
+
+fn poll() {
+    used(any::<&mut QueuePair<Stub, Init>>().poll());
+    used(any::<&mut QueuePair<Stub, Rtr>>().poll());
+    used(any::<&mut QueuePair<Stub, Sqd>>().poll());
+    used(any::<&mut QueuePair<Stub, Err>>().poll());
+    let qp: &mut Qp = any();
+    used(qp.poll());
+    used((qp.cause().copied(), qp.stats(), qp.in_flight(), qp.granted(), qp.max_rdma_size(), qp.pd_id(), qp.qpn()));
+}
+
+fn events() {
+    used(any::<Event>().into_buffers());
+    used(any::<&Event>().token());
+    used(any::<Event>());
+    let failure: &Failure = any();
+    used((failure.is_flush(), failure.status()));
+    if let Some(status) = failure.status() {
+        used((status.number(), status.wc_status(), status.cause(), status.remedy()));
+    }
+    used(any::<&Sender>().qpn());
+}
+
+fn buffers() {
+    let buffers: &mut Buffers = any();
+    used((buffers.len(), buffers.is_empty(), buffers.bytes()));
+    used(buffers.take_slice());
+    used(buffers.next().map(|buffer| (buffer.len(), buffer.is_empty())));
+    used(buffers.next());
+    used(any::<Buffers>().into_slice());
+    used(any::<Buffers>());
+    used(Buffers::default());
+}
+
+fn slices() {
+    used(any::<Slice>().split_at(any()));
+    used(any::<Slice>().unsplit(any()));
+    used(any::<&Slice>().is_followed_by(any()));
+    used(any::<Slice>().freeze());
+    let slice: &mut Slice = any();
+    used(slice.pd());
+    used(&slice[..]);
+    used(&mut slice[..]);
+    used(any::<Slice>());
+    used(any::<Region<Static>>().close(any()));
+    used(any::<&Region<Static>>().len());
+    used(any::<Region<Static>>());
+}
+
+fn frozen() {
+    let frozen: &Frozen = any();
+    used(&frozen[..]);
+    used((frozen.pd(), frozen.clone(), frozen.part(any())));
+    used(any::<Frozen>().thaw());
+    used(any::<Frozen>());
+}
+
+fn exposed() {
+    let exposed: &Open = any();
+    used(exposed.len());
+    used(exposed.copy_in(any(), any()));
+    used(exposed.copy_out(any(), any()));
+    used(exposed.load(any()));
+    used(exposed.store(any(), any()));
+    used(exposed.part(any()));
+    used(exposed.grant(any::<&Qp>()));
+    used(exposed.grant_range(any::<&Qp>(), any()));
+    used(any::<Open>().revoke());
+    used(any::<Open>());
+    let part: &ExposedPart = any();
+    used((part.len(), part.is_empty(), part.pd(), part.clone()));
+    used(any::<ExposedPart>());
+}
+
+fn pool<const N: usize>() {
+    used(Pool::<N>::new(any(), any()));
+    let pool: &mut Pool<N> = any();
+    used(pool.take());
+    used(pool.put(any()));
+    used((pool.free(), pool.slots(), pool.slot_size()));
+    used(any::<Pool<N>>());
+}
+
+fn windows() {
+    let window: &Window = any();
+    used((window.len(), window.is_empty()));
+    used(window.range(any()));
+    used(any::<&To>().window::<RemoteReadWrite>(any()));
+    used(any::<&Peer<OneWay>>().window::<RemoteReadWrite>(any()));
+}
+
+fn peers() {
+    let qp: &Qp = any();
+    used(qp.hello());
+    used(qp.address());
+    used(qp.resolve(any()));
+    used(qp.resolve_address(any()));
+    used(any::<Peer<OneWay>>().confirm(any()));
+    used(any::<Peer<OneWay>>().assert_mutual());
+    let peer: &To = any();
+    used((peer.gid(), peer.qpn(), peer.qkey(), peer.ahn(), peer.incarnation(), peer.max_msg_size()));
+    let table: &PeerTable<16> = any();
+    used(table.find(any()).map(|peer| peer.qpn()));
+    used(table.get(any(), any()).map(|peer| peer.qpn()));
+    used((table.len(), table.is_empty(), table.iter().count()));
+}
+
+fn flow<const N: usize>() {
+    let arrivals: &mut Arrivals = any();
+    used((arrivals.arrived(), arrivals.all_here(), arrivals.missing()));
+    let credits: &mut SendCredits = any();
+    credits.add(any());
+    used((credits.take(), credits.available()));
+    credits.put_back();
+    let credits: &mut RecvCredits = any();
+    credits.posted(any());
+    used(credits.tell(any()));
+    let order: &mut Reorder<Slice, N> = any();
+    used(order.push(any(), any()));
+    used((order.pop(), order.next()));
+    used(Reorder::<Slice, N>::starting_at(any()));
+}
+
+fn split<const N: usize>() {
+    type Parts<const N: usize> = Split<RemoteReadWrite, N>;
+    used(Parts::<N>::new(any(), any(), any(), any()));
+    let (parts, qp, peer): (&mut Parts<N>, &mut Qp, &To) = (any(), any(), any());
+    used(parts.post(qp, |slice, window| peer.write(slice, window)));
+    used(parts.post(qp, |slice, window| peer.read(slice, window)));
+    used(parts.step(any()));
+    used(parts.parts());
+    used(any::<Parts<N>>().into_slice());
+}
+
+fn wire() {
+    used(Hello::parse(any()));
+    used(any::<&Hello>().to_frame().as_bytes());
+    used(Ready::parse(any()));
+    used(any::<&Ready>().to_frame().as_bytes());
+    used(Grant::parse(any()));
+    used(any::<&Grant>().to_frame().as_bytes());
+    used(EndpointBytes::parse(any()));
+    used(any::<&EndpointBytes>().resolve());
+    used(EndpointInfo::parse(any()));
+    used(any::<&EndpointInfo>().to_bytes().as_bytes());
+    used(LibfabricAddress::parse(any()));
+    used(any::<&LibfabricAddress>().to_bytes().as_bytes());
+}
+
+fn states() {
+    used(any::<QueuePair<Stub, efa_core::qp::Reset>>().prepare());
+    used(any::<QueuePair<Stub, Init>>().rtr());
+    used(any::<QueuePair<Stub, Rtr>>().rts(any()));
+    used(any::<Qp>().drain());
+    used(any::<QueuePair<Stub, Sqd>>().resume());
+    used(any::<QueuePair<Stub, Sqe>>().resume());
+    used(any::<Qp>().error());
+    used(any::<QueuePair<Stub, Err>>().reset());
+}
+
+fn ends() {
+    used(any::<Qp>().close());
+    used(any::<Qp>().shut_down(any::<bool>, used));
+    used(any::<Qp>());
+}
