@@ -70,8 +70,11 @@ impl State {
         let Some(packet) = self.packet_at_mut(self.place(nth)) else { return };
         let forced = faults.fail.filter(|(nth, _)| *nth == count).map(|(_, status)| status);
         packet.trial = Trial { forced, key, ..Trial::NONE };
-        packet.waiting = late > 0;
-        packet.retry_at = round.wrapping_add(late as u32);
+        if late > 0 {
+            // Beyond what it is held back for already.
+            let since = if packet.waiting { packet.retry_at } else { round };
+            (packet.waiting, packet.retry_at) = (true, since.wrapping_add(late as u32));
+        }
     }
 
     /// Tries the message at the head.
