@@ -30,7 +30,8 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 ///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives, destroyed or not;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
-/// 6. `pd_id` and `device_id` are made by [`PdId::unique`] and [`DeviceId::unique`], once for each object.
+/// 6. local keys have 24 bits (R13): what stands beside them in a descriptor is not the key's;
+/// 7. `pd_id` and `device_id` are made by [`PdId::unique`] and [`DeviceId::unique`], once for each object.
 pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// A protection domain; clones name the same one, the last one dropped frees it.
     type Pd: Clone + Send + Sync;

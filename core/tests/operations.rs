@@ -76,6 +76,9 @@ fn r09_a_send_of_one_or_two_buffers_of_any_kind_arrives_in_their_order() {
 fn r09_a_send_of_two_buffers_is_refused_where_the_device_takes_one() {
     let limits = Limits { max_send_sge: 1, ..LIMITS };
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(4, 4)).unwrap();
+    assert_eq!(a.endpoint.granted().send_buffers, 1);
+    let two = a.pd.endpoint(required::<_, Srd>(&a.ctx), Depth::new(4, 4).send_buffers(2)).unwrap_err();
+    assert_eq!(two, Error::AboveLimit { what: Limit::SendBuffers, asked: 2, limit: 1 });
     let refused = a.endpoint.post(a.peer.send([zeros(&a.pd, 4), zeros(&a.pd, 5)]), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SendBuffers, asked: 2, limit: 1 });
     assert!(refused.to_string().contains("R09"), "{refused}");

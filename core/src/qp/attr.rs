@@ -10,7 +10,7 @@ use crate::{Error, Granted, Qkey, SetRnrRetry};
 pub struct Depth {
     pub(crate) send: u32,
     pub(crate) recv: u32,
-    pub(crate) send_buffers: u8,
+    pub(crate) send_buffers: Option<u8>,
     pub(crate) recv_buffers: u8,
     /// `None`: as much as there is.
     pub(crate) inline: Option<u16>,
@@ -20,14 +20,15 @@ pub struct Depth {
 impl Depth {
     /// `send` operations and `recv` receives in flight; the device rounds up to powers of two.
     ///
-    /// Two buffers a SEND, one a receive, 32 inline bytes (less if the device has less), no unsolicited arrivals.
+    /// Two buffers a SEND and 32 inline bytes, or less if the device has less; one buffer a receive, and no
+    /// unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
-        Self { send, recv, send_buffers: 2, recv_buffers: 1, inline: None, unsolicited: 0 }
+        Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0 }
     }
 
-    /// SENDs of up to `buffers` buffers, 1 or 2 (R09).
+    /// SENDs of up to `buffers` buffers, 1 or 2 (R09), or a refusal.
     pub const fn send_buffers(mut self, buffers: u8) -> Self {
-        self.send_buffers = buffers;
+        self.send_buffers = Some(buffers);
         self
     }
 

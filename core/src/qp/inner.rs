@@ -85,8 +85,10 @@ impl<P: Provider> Inner<P> {
         above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
         above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
         above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
-        above(Limit::SendBuffers, depth.send_buffers.into(), u32::from(limits.max_send_sge).min(2))?;
-        for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, depth.send_buffers)] {
+        let max_buffers = limits.max_send_sge.min(2);
+        let send_buffers = depth.send_buffers.unwrap_or(max_buffers);
+        above(Limit::SendBuffers, send_buffers.into(), max_buffers.into())?;
+        for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, send_buffers)] {
             if buffers == 0 {
                 return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
             }
@@ -100,7 +102,7 @@ impl<P: Provider> Inner<P> {
         let init = QpInit {
             send_depth: depth.send.max(limits.min_send_depth).max(1),
             recv_depth: depth.recv.max(1),
-            send_sge: depth.send_buffers,
+            send_sge: send_buffers,
             recv_sge: depth.recv_buffers,
             inline,
             ops: K::OPS,
@@ -143,7 +145,7 @@ impl<P: Provider> Inner<P> {
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
-                max_buffers: depth.send_buffers,
+                max_buffers: send_buffers,
                 max_msg: limits.max_msg_size,
             },
             turn: false,
