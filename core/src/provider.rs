@@ -89,6 +89,7 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     fn create_cq(&self, init: &CqInit) -> Result<Self::Cq, Error>;
 
     /// Makes a queue pair in RESET, each call with a generation that differs from the last of the same number.
+    /// Depths are rounded up to powers of two and no further: completion queues are made for that (R17).
     ///
     /// # Errors
     /// [`Error::Exhausted`], [`Error::AboveLimit`] or what the device answered.
