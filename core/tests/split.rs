@@ -121,7 +121,7 @@ fn a_part_that_fails_is_named_no_more_are_posted_and_the_slice_comes_back_whole(
             exposed.take().unwrap().revoke().unwrap();
         }
     };
-    assert_eq!(failed.failure.cause, Cause::Status(CompletionStatus::RemoteBadAddress));
+    assert_eq!(failed.failure.unwrap().cause, Cause::Status(CompletionStatus::RemoteBadAddress));
     assert_eq!(failed.offset, failed.index * 512);
     assert!((2..6).contains(&failed.index), "{failed:?}");
     assert!(slice[..] == content(4096)[..]);
@@ -149,6 +149,41 @@ fn other_operations_go_on_beside_it_and_their_events_come_through() {
         }
     }
     assert_eq!(others, 1);
+}
+
+#[test]
+fn what_a_shut_down_reclaims_is_no_success_and_an_event_with_a_parts_token_is_no_part() {
+    let mut stage = stage(config(Profile::RDMA), 8);
+    let (_, whole) = slice(&stage.a.pd, &content(2048));
+    let Stage { a, window, .. } = &mut stage;
+    let mut write = Split::<_, 4>::new(whole, *window, 1024, FIRST).unwrap();
+    assert_eq!(write.post(&mut a.endpoint, |part, window| a.peer.write(part, window)).unwrap(), 2);
+    // Another operation with the token of the second part.
+    a.endpoint.post(a.peer.send_empty(), Token(FIRST.0 + 1)).unwrap();
+    let Side { endpoint, .. } = stage.a;
+    let (mut ends, mut others) = (Vec::new(), 0);
+    endpoint
+        .shut_down(
+            || true,
+            |event| {
+                // As if the device had not completed it.
+                let event = match event {
+                    Event::Failed { failure, buffers } if !buffers.is_empty() => {
+                        Event::Reclaimed { token: failure.token.unwrap(), buffers }
+                    }
+                    event => event,
+                };
+                match write.step(event) {
+                    Step::Done { slice, failed } => ends.push((slice.len(), failed.unwrap())),
+                    Step::Other(_) => others += 1,
+                    Step::More => {}
+                }
+            },
+        )
+        .unwrap();
+    assert_eq!((ends.len(), others), (1, 1));
+    let (len, failed) = ends[0];
+    assert_eq!((len, failed.failure, failed.offset), (2048, None, failed.index * 1024));
 }
 
 #[test]

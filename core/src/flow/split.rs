@@ -30,7 +30,7 @@ use crate::{Error, Refused, Token};
 ///     write.post(&mut a.endpoint, |part, window| a.peer.write(part, window))?;
 ///     match a.endpoint.poll().map(|event| write.step(event)) {
 ///         Some(Step::Done { slice, failed: None }) => break slice,
-///         Some(Step::Done { failed: Some(part), .. }) => panic!("bytes from {} on: {}", part.offset, part.failure),
+///         Some(Step::Done { failed: Some(part), .. }) => panic!("{part:?}"),
 ///         Some(Step::Other(event)) => println!("{event:?}"),
 ///         Some(Step::More) | None => {}
 ///     }
@@ -66,8 +66,8 @@ pub struct FailedPart {
     pub index: u64,
     /// Where it starts, in bytes from the start of the whole.
     pub offset: u64,
-    /// Why it failed.
-    pub failure: Failure,
+    /// Why it failed; `None` if the queue pair was destroyed before the part completed.
+    pub failure: Option<Failure>,
 }
 
 /// What an event meant for a [`Split`].
@@ -173,13 +173,24 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
         let Some(index) = index.filter(|index| (self.joined..self.posted).contains(index)) else {
             return Step::Other(event);
         };
-        if let Event::Failed { failure, .. } = &event {
-            let failed = FailedPart { index, offset: index * self.chunk as u64, failure: *failure };
+        let (failure, buffers) = match &event {
+            Event::Written(done) | Event::Read(done) => (None, &done.buffers),
+            Event::Failed { failure, buffers } => (Some(Some(*failure)), buffers),
+            // Nobody knows whether it was moved.
+            Event::Reclaimed { buffers, .. } => (Some(None), buffers),
+            _ => return Step::Other(event),
+        };
+        let place = self.early.get_mut((index % N as u64) as usize);
+        let Some(place) = place.filter(|place| place.is_none() && buffers.len() == 1) else {
+            // With a part's token, but no part.
+            return Step::Other(event);
+        };
+        if let Some(failure) = failure {
+            let failed = FailedPart { index, offset: index * self.chunk as u64, failure };
             self.failed.get_or_insert(failed);
         }
-        let Some(place) = self.early.get_mut((index % N as u64) as usize) else { return Step::Other(event) };
         *place = event.into_buffers().into_slice();
-        self.in_flight -= 1;
+        self.in_flight = self.in_flight.saturating_sub(1);
         while let Some(part) = self.early.get_mut((self.joined % N as u64) as usize).and_then(Option::take) {
             self.done = join(self.done.take(), Some(part));
             self.joined += 1;
