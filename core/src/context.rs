@@ -7,7 +7,7 @@ use crate::flags::Access;
 use crate::memory::Mr;
 use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice};
 use crate::provider::Provider;
-use crate::qp::{AnyQueuePair, Depth, Endpoint, QpKind, QueuePair, Reset};
+use crate::qp::{AnyQueuePair, Depth, Endpoint, Group, QpKind, QueuePair, Reset};
 use crate::ring::Word;
 use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
 
@@ -115,6 +115,22 @@ impl<P: Provider> ProtectionDomain<P> {
     /// As [`ProtectionDomain::create_qp`].
     pub fn endpoint<K: QpKind>(&self, kind: Granted<K>, depth: Depth) -> Result<Endpoint<P, K>, Error> {
         self.create_qp(kind, depth)?.prepare().map_err(Refused::<AnyQueuePair<P, K>>::into)
+    }
+
+    /// Makes a completion queue of `entries` for up to `N` queue pairs, which the group makes.
+    ///
+    /// Each needs as many as its granted depths and its budget of unsolicited arrivals together (R17).
+    ///
+    /// # Errors
+    /// [`Error::ForeignToken`], [`Error::AboveLimit`] with both numbers, or what the device answered.
+    pub fn group<K: QpKind, const N: usize>(&self, kind: Granted<K>, entries: u32) -> Result<Group<P, K, N>, Error> {
+        kind.check(self.provider.device_id())?;
+        let limit = self.provider.limits().max_cqe;
+        if entries > limit {
+            let (asked, limit) = (entries.into(), limit.into());
+            return Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit });
+        }
+        Group::create(&self.provider, &self.pd, entries)
     }
 
     /// Registers memory for this side's own operations: peers have no right to it.

@@ -5,6 +5,7 @@
 use core::fmt;
 
 use crate::flags::Access;
+use crate::qp::QpState;
 use crate::wire::Features;
 use crate::{Ahn, Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
 
@@ -175,6 +176,18 @@ pub enum Error {
     },
     /// The device failed the queue pair.
     QueueFailed,
+    /// The queue pair is in a state that has no such move or use.
+    WrongState {
+        /// The state that it is in.
+        state: QpState,
+    },
+    /// A queue pair that left the group, or was never in it.
+    NotAMember,
+    /// Completions of a queue pair that left the group may still be unread in the queue (R21).
+    UnreadCompletions {
+        /// How many at most.
+        at_most: u32,
+    },
     /// Operations are in flight.
     InFlight {
         /// How many, receives included.
@@ -243,6 +256,8 @@ pub enum Limit {
     SequenceNumber,
     /// Peers in a table.
     Peers,
+    /// Queue pairs of a group.
+    Members,
     /// Parts of one operation.
     Parts,
     /// Messages held back for their turn.
@@ -269,6 +284,8 @@ pub enum Verb {
     ModifyQp,
     /// End a queue pair.
     DestroyQp,
+    /// Tell a queue pair's state.
+    QueryQp,
 }
 
 /// A refusal that gives back what the call took.
@@ -440,6 +457,19 @@ impl fmt::Display for Error {
             Self::QueueFailed => {
                 f.write_str("the device failed this queue pair: `cause()` says why; shut it down and make another")
             }
+            Self::WrongState { state } => write!(
+                f,
+                "the queue pair is in {state}, where that cannot be done: `query` tells the state, `resume` leads back \
+                 from SQD and SQE, from ERR there is only the end"
+            ),
+            Self::NotAMember => {
+                f.write_str("no queue pair of this group has that name: it was shut down, or is another group's")
+            }
+            Self::UnreadCompletions { at_most } => write!(
+                f,
+                "up to {at_most} completions of a queue pair that left may still be in the group's completion queue, \
+                 and could be taken for the new one's (R21): poll the group until it gives none, then make it again"
+            ),
             Self::InFlight { operations } => write!(
                 f,
                 "{operations} operations are in flight, and RESET gives no buffer back: go to ERR, poll until none is"
@@ -481,6 +511,10 @@ impl fmt::Display for Errno {
                 "EINVAL: the peer is in another availability zone or VPC, its GID is wrong, or the protection \
                  domain is not this device's (R28)"
             }
+            (22, Verb::CreateQp) => {
+                "EINVAL: something is another device's, or unsolicited receive was asked for with a completion queue \
+                 that was not made to tell it (R22)"
+            }
             (22, Verb::ModifyQp) => "EINVAL: the state or the attributes do not fit the device's table (R01)",
             (95, Verb::ModifyQp) => "EOPNOTSUPP: port 1 and partition key index 0 are EFA's only ones (R01)",
             (12, Verb::CreateAh) => "ENOMEM: the device's table of address handles is full (R28)",
@@ -506,6 +540,7 @@ impl fmt::Display for Verb {
             Self::CreateQp => "make a queue pair",
             Self::ModifyQp => "move the queue pair",
             Self::DestroyQp => "destroy the queue pair",
+            Self::QueryQp => "tell the queue pair's state",
         })
     }
 }
@@ -521,6 +556,9 @@ impl Limit {
             Self::InlineBytes => "register the bytes and send a slice (R10)",
             Self::RegionBytes => "register it in parts (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
+            Self::CompletionEntries => {
+                "ask for smaller depths, or, in a group, for more completion queue entries (R17)"
+            }
             Self::SendDepth | Self::RecvDepth => "ask for less; `Context::limits` says what there is",
             _ => "ask for less",
         }
@@ -551,6 +589,7 @@ impl fmt::Display for Limit {
             Self::RecvBytes => "bytes of one receive buffer",
             Self::RnrRetries => "receiver-not-ready retries",
             Self::SequenceNumber => "a packet sequence number",
+            Self::Members => "queue pairs of the group",
             Self::Peers => "peers in the table",
             Self::Parts => "parts of one operation",
             Self::ReorderWindow => "messages held back for their turn",

@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
-use crate::qp::QpAttr;
+use crate::qp::{QpAttr, QpState};
 use crate::ring::{AtomicWord, Slot};
 use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 
@@ -101,6 +101,12 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// What the device answered; the state is then unchanged.
     fn modify_qp(&self, qp: &mut Self::Qp, attr: &QpAttr) -> Result<(), Error>;
 
+    /// The state that a queue pair is in: a device moves one by itself, to SQE or ERR.
+    ///
+    /// # Errors
+    /// What the device answered.
+    fn query_qp(&self, qp: &Self::Qp) -> Result<QpState, Error>;
+
     /// Ends a queue pair: after `Ok` the device touches neither its rings nor, on its behalf, any memory.
     ///
     /// # Errors
@@ -125,6 +131,8 @@ pub struct CqInit {
     pub entries: u32,
     /// Report the sender's GID where the address handle is unknown: 32-byte entries (R24).
     pub sgid: bool,
+    /// Tell arrivals that consume no receive: without it no queue pair with unsolicited receive may use it (R22).
+    pub unsolicited: bool,
 }
 
 /// What a queue pair is made with.
@@ -202,4 +210,11 @@ pub struct CqRing {
     pub entries: u32,
     /// 16 or 32 bytes (R24).
     pub entry_size: u8,
+}
+
+impl CqRing {
+    /// Whether entries have room for the sender's GID.
+    pub(crate) fn reports_gid(&self) -> bool {
+        self.entry_size == 32
+    }
 }

@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use super::{Err, Init, QpKind, QpState, QueuePair, Reset, Rtr, Rts, Sqd, Sqe, State};
+use super::{Err, Init, Inner, QpKind, QpState, QueuePair, Reset, Rtr, Rts, Sqd, Sqe, State};
 use crate::Provider;
 
 macro_rules! any {
@@ -38,6 +38,34 @@ macro_rules! any {
                     }
                 }
             )*
+        }
+
+        impl<P: Provider, K: QpKind> AnyQueuePair<P, K> {
+            /// In the state that its device reports; as it was in one that this crate does not know.
+            pub(super) fn of(inner: Inner<P>, state: QpState) -> Result<Self, Inner<P>> {
+                match state {
+                    $(QpState::$state => Ok(Self::$state(QueuePair::of(inner))),)*
+                    QpState::Unknown(_) => Result::Err(inner),
+                }
+            }
+
+            pub(super) fn inner(&self) -> &Inner<P> {
+                match self {
+                    $(Self::$state(qp) => &qp.inner,)*
+                }
+            }
+
+            pub(super) fn inner_mut(&mut self) -> &mut Inner<P> {
+                match self {
+                    $(Self::$state(qp) => &mut qp.inner,)*
+                }
+            }
+
+            pub(super) fn into_inner(self) -> Inner<P> {
+                match self {
+                    $(Self::$state(qp) => qp.inner,)*
+                }
+            }
         }
 
         impl<P: Provider, K: QpKind> fmt::Debug for AnyQueuePair<P, K> {

@@ -15,6 +15,7 @@ pub struct Depth {
     /// `None`: as much as there is.
     pub(crate) inline: Option<u16>,
     pub(crate) unsolicited: u32,
+    pub(crate) one_queue: bool,
 }
 
 impl Depth {
@@ -23,7 +24,7 @@ impl Depth {
     /// Two buffers a SEND and 32 inline bytes, or less if the device has less; one buffer a receive, and no
     /// unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
-        Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0 }
+        Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0, one_queue: false }
     }
 
     /// SENDs of up to `buffers` buffers, 1 or 2 (R09), or a refusal.
@@ -47,6 +48,13 @@ impl Depth {
     /// Room in the completion queue for `writes` unsolicited arrivals between two polls (R17).
     pub const fn unsolicited(mut self, writes: u32) -> Self {
         self.unsolicited = writes;
+        self
+    }
+
+    /// One completion queue for sends and receives, rather than one for each: half as many of the device's, and
+    /// completions of both in one order. In a [`Group`](super::Group), which has its own, it says nothing.
+    pub const fn one_completion_queue(mut self) -> Self {
+        self.one_queue = true;
         self
     }
 }

@@ -9,25 +9,24 @@
 use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU32;
 
-use super::{Depth, QpAttr, QpKind};
-use crate::entry::completion_flags;
+use super::completions::{self, Completions};
+use super::{Depth, QpAttr, QpKind, QpState};
 use crate::error::Limit;
 use crate::memory::Buffers;
-use crate::provider::{CqInit, Provider, QpInit};
-use crate::ring::{CompletionQueue, Finished, RecvQueue, SendQueue};
-use crate::work::{Failure, MAX_INLINE, Stats};
-use crate::{Caps, Error, Incarnation, PdId, Qkey, Qpn, Token, id};
+use crate::provider::{Provider, QpInit};
+use crate::ring::{Finished, RecvQueue, SendQueue};
+use crate::work::{Event, Failure, MAX_INLINE, Stats};
+use crate::{Caps, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Provider> {
     pub(crate) send: SendQueue,
     pub(crate) recv: RecvQueue,
-    pub(crate) send_completions: CompletionQueue,
-    pub(crate) recv_completions: CompletionQueue,
+    pub(crate) completions: Completions,
     pub(crate) identity: Identity,
-    /// Which completion queue is looked at first by the next poll.
-    pub(crate) turn: bool,
+    /// Whether receive completions have room for the sender's GID.
+    pub(crate) reports_gid: bool,
     pub(crate) provider: P,
     pub(crate) cause: Option<Failure>,
     pub(crate) stats: Stats,
@@ -76,45 +75,21 @@ pub(super) fn next_id() -> Result<u32, Error> {
 }
 
 impl<P: Provider> Inner<P> {
-    pub(crate) fn new<K: QpKind>(provider: &P, pd: &P::Pd, depth: Depth) -> Result<Self, Error> {
-        let limits = provider.limits();
-        let above = |what, asked: u32, limit: u32| {
-            let error = Error::AboveLimit { what, asked: asked.into(), limit: limit.into() };
-            if asked > limit { Err(error) } else { Ok(()) }
-        };
-        above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
-        above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
-        above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
-        let max_buffers = limits.max_send_sge.min(2);
-        let send_buffers = depth.send_buffers.unwrap_or(max_buffers);
-        above(Limit::SendBuffers, send_buffers.into(), max_buffers.into())?;
-        for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, send_buffers)] {
-            if buffers == 0 {
-                return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
-            }
-        }
-        let max_inline = limits.max_inline.min(MAX_INLINE as u16);
-        let inline = depth.inline.unwrap_or(max_inline);
-        above(Limit::InlineBytes, inline.into(), max_inline.into())?;
+    /// Completions that can be there at once of a queue pair of that depth (R17).
+    pub(crate) fn room<K: QpKind>(provider: &P, depth: Depth) -> Result<u32, Error> {
+        Ok(completions::room(&checked::<K>(depth, &provider.limits())?, depth))
+    }
 
+    /// With completion queues of its own, as `depth` says, or with `group`'s.
+    pub(crate) fn new<K: QpKind>(provider: &P, pd: &P::Pd, depth: Depth, group: Option<&P::Cq>) -> Result<Self, Error> {
+        let limits = provider.limits();
+        let init = checked::<K>(depth, &limits)?;
         // Before anything is made: a queue pair must not be dropped but by destroying it.
         let id = next_id()?;
-        let init = QpInit {
-            send_depth: depth.send.max(limits.min_send_depth).max(1),
-            recv_depth: depth.recv.max(1),
-            send_sge: send_buffers,
-            recv_sge: depth.recv_buffers,
-            inline,
-            ops: K::OPS,
-            unsolicited: K::NEEDS.contains(Caps::UNSOLICITED_WRITE_RECV),
+        let (send_cq, recv_cq) = match group {
+            Some(cq) => (cq.clone(), cq.clone()),
+            None => Completions::create(provider, &init, depth)?,
         };
-        // Each queue has a completion queue of its own, with room for all that can be in flight: it cannot
-        // overrun (R17), and dies with the queue pair, so no stale completion is left for the next (R21).
-        let sgid = provider.caps().contains(Caps::CQ_WITH_SGID);
-        let send_cq = provider.create_cq(&CqInit { entries: rounded(init.send_depth), sgid: false })?;
-        let room = rounded(init.recv_depth).saturating_add(depth.unsolicited);
-        above(Limit::CompletionEntries, room, limits.max_cqe)?;
-        let recv_cq = provider.create_cq(&CqInit { entries: room, sgid })?;
         let qp = provider.create_qp(pd, &send_cq, &recv_cq, &init)?;
 
         let queues = provider.queues(&qp);
@@ -124,31 +99,30 @@ impl<P: Provider> Inner<P> {
         // SAFETY: likewise.
         let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };
         let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
-        let generation = send.slots().generation();
-        let kind = completion_flags::QUEUE_SEND;
-        // SAFETY: likewise, for the completion queue that only this queue pair uses.
-        let send_completions = unsafe { CompletionQueue::new(&send_ring, kind, queues.qpn, generation) };
-        let generation = recv.slots().generation();
-        let kind = completion_flags::QUEUE_RECV;
-        // SAFETY: likewise.
-        let recv_completions = unsafe { CompletionQueue::new(&recv_ring, kind, queues.qpn, generation) };
+        let (sends, receives) = (send.slots().generation(), recv.slots().generation());
+        let completions = match group {
+            Some(_) => Completions::Grouped,
+            // SAFETY: likewise, for completion queues that only this queue pair uses.
+            None => unsafe {
+                Completions::over(depth.one_queue, queues.qpn, (&send_ring, sends), (&recv_ring, receives))
+            },
+        };
         Ok(Self {
             send,
             recv,
-            send_completions,
-            recv_completions,
+            completions,
             identity: Identity {
                 id,
                 pd: P::pd_id(pd),
                 max_rdma: limits.max_rdma_size,
-                max_inline: inline.min(queues.send.inline),
+                max_inline: init.inline.min(queues.send.inline),
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
-                max_buffers: send_buffers,
+                max_buffers: init.send_sge,
                 max_msg: limits.max_msg_size,
             },
-            turn: false,
+            reports_gid: recv_ring.reports_gid(),
             provider: provider.clone(),
             cause: None,
             stats: Stats::default(),
@@ -167,18 +141,19 @@ impl<P: Provider> Inner<P> {
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
-        if self.send.staged() != 0 {
-            // A batch was forgotten: the device completes only what it was told of.
-            self.send.announce();
-        }
+        // The device completes only what it was told of.
+        self.announce_forgotten();
         self.provider.modify_qp(&mut self.handles.qp, attr)
+    }
+
+    pub(crate) fn query(&self) -> Result<QpState, Error> {
+        self.provider.query_qp(&self.handles.qp)
     }
 
     /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.
     pub(crate) fn start_over(&mut self, id: u32) {
         self.identity.id = id;
-        let stale = self.send_completions.drain().saturating_add(self.recv_completions.drain());
-        self.stats.stale = self.stats.stale.saturating_add(stale);
+        self.stats.stale = self.stats.stale.saturating_add(self.completions.drain());
         self.send.rewind();
         self.recv.rewind();
         self.identity.incarnation = Incarnation::from_random(self.provider.entropy());
@@ -190,33 +165,70 @@ impl<P: Provider> Inner<P> {
         u32::from(self.send.slots().occupied()) + u32::from(self.recv.slots().occupied())
     }
 
-    /// Ends the queue pair at the device, once; what was in flight goes to `sink`.
-    pub(crate) fn destroy(&mut self, sink: &mut dyn FnMut(Token, Buffers)) -> Result<(), Error> {
+    /// Ends the queue pair at the device, once.
+    pub(crate) fn destroy(&mut self) -> Result<(), Error> {
         if !self.destroyed {
             self.provider.destroy_qp(&mut self.handles.qp)?;
             self.destroyed = true;
         }
-        // Also if it was destroyed before: a sink that panicked left the rest in the slots.
-        while let Some(Finished { token, tag, buffers, .. }) = self.send.end_any().or_else(|| self.recv.end_any()) {
-            // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
-            sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
-        }
         Ok(())
+    }
+
+    /// What was in flight when the queue pair was destroyed, one by one; nothing before.
+    pub(crate) fn reclaim(&mut self) -> Option<Event> {
+        if !self.destroyed {
+            return None;
+        }
+        let Finished { token, tag, buffers, .. } = self.send.end_any().or_else(|| self.recv.end_any())?;
+        // SAFETY: the device touches nothing of this queue pair any more, and the slot was ended once.
+        let buffers = unsafe { Buffers::from_raw(buffers, tag) };
+        Some(Event::Reclaimed { token: Token(token), buffers })
     }
 }
 
 impl<P: Provider> Drop for Inner<P> {
     fn drop(&mut self) {
-        match self.destroy(&mut |_, _| {}) {
-            // SAFETY: the queue pair is gone, so its rings and slots may be; this is the only drop.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.handles) },
+        match self.destroy() {
+            Ok(()) => {
+                while let Some(event) = self.reclaim() {
+                    drop(event);
+                }
+                // SAFETY: the queue pair is gone, so its rings and slots may be; this is the only drop.
+                unsafe { ManuallyDrop::drop(&mut self.handles) }
+            }
             // The device may still use rings, slots and buffers: keep them all, for ever.
             Err(_) => self.provider.leaks().count_queue_pair(),
         }
     }
 }
 
-/// What a queue of that depth has room for.
-fn rounded(depth: u32) -> u32 {
-    depth.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+/// What a device of these limits is asked for, if it takes that.
+fn checked<K: QpKind>(depth: Depth, limits: &Limits) -> Result<QpInit, Error> {
+    let above = |what, asked: u32, limit: u32| {
+        let error = Error::AboveLimit { what, asked: asked.into(), limit: limit.into() };
+        if asked > limit { Err(error) } else { Ok(()) }
+    };
+    above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
+    above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
+    above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
+    let max_buffers = limits.max_send_sge.min(2);
+    let send_buffers = depth.send_buffers.unwrap_or(max_buffers);
+    above(Limit::SendBuffers, send_buffers.into(), max_buffers.into())?;
+    for (what, buffers) in [(Limit::RecvBuffers, depth.recv_buffers), (Limit::SendBuffers, send_buffers)] {
+        if buffers == 0 {
+            return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
+        }
+    }
+    let max_inline = limits.max_inline.min(MAX_INLINE as u16);
+    let inline = depth.inline.unwrap_or(max_inline);
+    above(Limit::InlineBytes, inline.into(), max_inline.into())?;
+    Ok(QpInit {
+        send_depth: depth.send.max(limits.min_send_depth).max(1),
+        recv_depth: depth.recv.max(1),
+        send_sge: send_buffers,
+        recv_sge: depth.recv_buffers,
+        inline,
+        ops: K::OPS,
+        unsolicited: K::NEEDS.contains(Caps::UNSOLICITED_WRITE_RECV),
+    })
 }

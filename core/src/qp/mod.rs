@@ -22,10 +22,14 @@
 //! | `attr` | what the transitions take |
 //! | `pair` | the queue pair |
 //! | `inner` | what it owns, and how that ends |
+//! | `completions` | where its completions arrive |
+//! | `group` | queue pairs that share a completion queue |
 //! | `any` | a queue pair in whichever state |
 
 mod any;
 mod attr;
+mod completions;
+mod group;
 mod inner;
 mod kind;
 mod pair;
@@ -34,6 +38,8 @@ mod table;
 
 pub use any::AnyQueuePair;
 pub use attr::{Depth, InitAttr, RnrRetry, RtsAttr};
+pub(crate) use completions::Completions;
+pub use group::{Group, Member, MemberId};
 pub(crate) use inner::{Identity, Inner};
 pub use kind::{
     FeatureSet, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly, Solicited, Srd,

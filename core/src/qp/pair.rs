@@ -65,12 +65,12 @@ pub struct Shutdown {
 
 impl<P: Provider, K: QpKind> QueuePair<P, Reset, K> {
     pub(crate) fn create(provider: &P, pd: &P::Pd, depth: Depth) -> Result<Self, Error> {
-        Inner::new::<K>(provider, pd, depth).map(Self::of)
+        Inner::new::<K>(provider, pd, depth, None).map(Self::of)
     }
 }
 
 impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
-    fn of(inner: Inner<P>) -> Self {
+    pub(super) fn of(inner: Inner<P>) -> Self {
         Self { inner, typed: PhantomData }
     }
 
@@ -147,7 +147,22 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: Resumes,
     {
-        self.move_to(&QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK))
+        let mut resumed = self.move_to(&QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK))?;
+        resumed.inner.send.reopen();
+        Ok(resumed)
+    }
+
+    /// In the state that the device says it is in. A device moves a queue pair by itself: to ERR when it is beyond
+    /// use, to SQE when its send queue alone is, from where [`QueuePair::resume`] leads back.
+    ///
+    /// # Errors
+    /// What the device answered, [`Error::WrongState`] for a state that this crate does not know; with the queue pair.
+    pub fn query(self) -> Result<AnyQueuePair<P, K>, Refused<Self>> {
+        let state = match self.inner.query() {
+            Ok(state) => state,
+            Result::Err(error) => return Result::Err(Refused::new(self, error)),
+        };
+        AnyQueuePair::of(self.inner, state).map_err(|inner| Refused::new(Self::of(inner), Error::WrongState { state }))
     }
 
     /// From RESET or INIT all the way to RTS, with a random queue key and the defaults of [`InitAttr`] and [`RtsAttr`].
@@ -276,7 +291,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// # Errors
     /// What the device answered, with the queue pair.
     pub fn close(mut self) -> Result<(), Refused<Self>> {
-        self.inner.destroy(&mut |_, _| {}).map_err(|error| Refused::new(self, error))
+        self.inner.destroy().map_err(|error| Refused::new(self, error))
     }
 
     /// Ends it in R34's order: to ERR, poll until nothing is in flight or `expired` says so, destroy.
@@ -312,11 +327,13 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             left += 1;
         }
         let reclaimed = qp.in_flight();
-        let result = qp.inner.destroy(&mut |token, buffers| sink(Event::Reclaimed { token, buffers }));
-        match result {
-            Ok(()) => Ok(Shutdown { completed: before - reclaimed, reclaimed }),
-            Result::Err(error) => Result::Err(Refused::new(qp.into(), error)),
+        if let Result::Err(error) = qp.inner.destroy() {
+            return Result::Err(Refused::new(qp.into(), error));
         }
+        while let Some(event) = qp.inner.reclaim() {
+            sink(event);
+        }
+        Ok(Shutdown { completed: before - reclaimed, reclaimed })
     }
 }
 

@@ -9,10 +9,11 @@ use crate::Qpn;
 use crate::entry::{Quad, completion_flags as flags};
 use crate::provider::CqRing;
 
-/// A completion queue of one queue of one queue pair.
+/// A completion queue's consumer.
 ///
-/// One masked compare tells whether an entry is new, of this queue, successful, solicited, and of this
-/// queue pair's number and generation (R20); what differs goes the long way round.
+/// One masked compare tells whether an entry is new, successful, solicited and, where it serves one queue of one
+/// queue pair, of that queue and of that queue pair's number and generation (R20); what differs goes the long way
+/// round.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     base: NonNull<AtomicWord>,
@@ -30,11 +31,28 @@ pub(crate) struct CompletionQueue {
 // SAFETY: the ring is this queue's alone on this side, and atomic.
 unsafe impl Send for CompletionQueue {}
 
+/// Whose completions a queue has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Serves {
+    /// Of one queue of one queue pair.
+    Queue {
+        /// [`flags::QUEUE_SEND`] or [`flags::QUEUE_RECV`].
+        kind: u8,
+        qpn: Qpn,
+        /// The generation bits of its request ids, and which bits those are.
+        generation: (u16, u16),
+    },
+    /// Of both queues of one queue pair.
+    Pair(Qpn),
+    /// Of several queue pairs.
+    Any,
+}
+
 /// What the next entry is.
 pub(crate) enum Next {
     /// None yet.
     Empty,
-    /// A success of this queue pair.
+    /// A success, of whomever the queue serves.
     Good(Entry),
     /// Anything else: decode it.
     Other(Entry),
@@ -44,25 +62,35 @@ pub(crate) enum Next {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry(pub(crate) [Quad; 4]);
 
-const PHASE: Quad = (flags::PHASE as Quad) << 24;
+/// Where the first quad has its parts.
+const STATUS: Quad = 0xFF << 16;
+const PHASE: Quad = flagged(flags::PHASE);
+const QPN: Quad = 0xFFFF << 32;
+
+const fn flagged(bits: u8) -> Quad {
+    (bits as Quad) << 24
+}
 
 impl CompletionQueue {
-    /// Of queue `kind` ([`flags::QUEUE_SEND`] or [`flags::QUEUE_RECV`]) of a queue pair whose request ids
-    /// have the `generation` bits where `generation_mask` is set.
-    ///
     /// # Safety
     /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
-    pub(crate) unsafe fn new(ring: &CqRing, kind: u8, qpn: Qpn, generation: (u16, u16)) -> Self {
-        let (bits, generation_mask) = generation;
-        let checked = flags::PHASE | flags::QUEUE_MASK | flags::UNSOLICITED;
+    pub(crate) unsafe fn new(ring: &CqRing, serves: Serves) -> Self {
+        let good = STATUS | flagged(flags::UNSOLICITED) | PHASE;
+        let (expected, mask) = match serves {
+            Serves::Queue { kind, qpn, generation: (bits, generation) } => (
+                Quad::from(bits) | flagged(kind) | Quad::from(qpn.0) << 32,
+                Quad::from(generation) | flagged(flags::QUEUE_MASK) | QPN,
+            ),
+            Serves::Pair(qpn) => (Quad::from(qpn.0) << 32, QPN),
+            Serves::Any => (0, 0),
+        };
         Self {
             base: ring.base,
             position: 0,
             end: ring.entries * u32::from(ring.entry_size / 8),
             stride: u32::from(ring.entry_size / 8),
-            // Status 0 between the request id and the flags.
-            expected: Quad::from(bits) | Quad::from(kind | flags::PHASE) << 24 | Quad::from(qpn.0) << 32,
-            mask: Quad::from(generation_mask) | 0xFF << 16 | Quad::from(checked) << 24 | 0xFFFF << 32,
+            expected: expected | PHASE,
+            mask: mask | good,
         }
     }
 
@@ -70,9 +98,7 @@ impl CompletionQueue {
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Next {
         let at = self.position as usize;
-        // SAFETY: the position is that of an entry in the ring. The load acquires: the device wrote the
-        // rest of the entry before it flipped the phase, which is in the lowest word.
-        let head = unsafe { load_quad(self.base, at) };
+        let head = self.head();
         let differs = (head ^ self.expected) & self.mask;
         if differs & PHASE != 0 {
             return Next::Empty;
@@ -104,14 +130,21 @@ impl CompletionQueue {
         count
     }
 
+    /// Whether there is none yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        (self.head() ^ self.expected) & PHASE != 0
+    }
+
+    #[inline(always)]
+    fn head(&self) -> Quad {
+        // SAFETY: the position is that of an entry in the ring. The load acquires: the device wrote the
+        // rest of the entry before it flipped the phase, which is in the lowest word.
+        unsafe { load_quad(self.base, self.position as usize) }
+    }
+
     fn wrap(&mut self) {
         self.position = 0;
         self.expected ^= PHASE;
-    }
-
-    /// Whether entries have room for the sender's GID.
-    pub(crate) fn is_wide(&self) -> bool {
-        self.stride == 4
     }
 }
 

@@ -17,7 +17,7 @@ mod send;
 mod slots;
 mod word;
 
-pub(crate) use completion::{CompletionQueue, Entry, Next};
+pub(crate) use completion::{CompletionQueue, Entry, Next, Serves};
 pub(crate) use recv::RecvQueue;
 pub(crate) use send::SendQueue;
 pub use slots::Slot;

@@ -163,6 +163,12 @@ impl SendQueue {
         self.slots.close();
     }
 
+    /// Undoes [`SendQueue::fail`].
+    pub(crate) fn reopen(&mut self) {
+        self.failed = false;
+        self.slots.reopen();
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
@@ -173,8 +179,7 @@ impl SendQueue {
         self.control = control(control1::META_DESC, control2::FIXED);
         self.producer = 0;
         self.staged = 0;
-        self.failed = false;
-        self.slots.reopen();
+        self.reopen();
     }
 }
 

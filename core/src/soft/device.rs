@@ -116,6 +116,8 @@ pub struct SoftCq {
     device: SoftDevice,
     index: u16,
     ring: CqRing,
+    /// Whether it tells arrivals that consume no receive.
+    unsolicited: bool,
 }
 
 /// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted. Its rings
@@ -289,7 +291,8 @@ unsafe impl Provider for SoftDevice {
             *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, _memory: memory });
         }
         drop(state);
-        Ok(SoftCq { device: self.clone(), index, ring: CqRing { base, entries, entry_size } })
+        let ring = CqRing { base, entries, entry_size };
+        Ok(SoftCq { device: self.clone(), index, ring, unsolicited: init.unsolicited })
     }
 
     fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
@@ -297,6 +300,9 @@ unsafe impl Provider for SoftDevice {
         let (pd, send_cq, recv_cq) = (pd.clone(), send.clone(), recv.clone());
         let limits = &self.owner.limits;
         let depths = verbs::check_qp(self.owner.caps, limits, init)?;
+        if init.unsolicited && !recv.unsolicited {
+            return Err(verbs::refused(Verb::CreateQp, verbs::EINVAL));
+        }
         let recv_sge = init.recv_sge.max(1);
         let mut state = self.owner.lock();
         let vacant = state.call(self.nic, Verb::CreateQp).and_then(|()| state.vacant_qp(self.nic));
@@ -380,6 +386,10 @@ unsafe impl Provider for SoftDevice {
             return Err(verbs::refused(Verb::ModifyQp, verbs::EINVAL));
         }
         qp.device.owner.lock().modify_qp(qp.device.nic, qp.index, attr)
+    }
+
+    fn query_qp(&self, qp: &SoftQp) -> Result<QpState, Error> {
+        qp.device.owner.lock().query_qp(qp.device.nic, qp.index)
     }
 
     fn destroy_qp(&self, qp: &mut SoftQp) -> Result<(), Error> {

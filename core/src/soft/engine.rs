@@ -57,7 +57,9 @@ impl State {
         let Some(qp) = self.qp(index) else { return };
         let (ring, mut next, nic) = (qp.send, qp.fetched, qp.nic);
         if qp.state != QpState::Rts {
-            return;
+            return if qp.state == QpState::Sqe {
+                self.flush_sends(index)
+            };
         }
         if u32::from(rung.wrapping_sub(qp.completed)) > ring.entries() {
             self.counters(nic).protocol_errors += 1;
@@ -161,6 +163,9 @@ impl State {
             self.count_failure(qp, entry, status);
         }
         self.send_done(qp, entry[0], status);
+        if status != Status::Ok && self.config.faults.stop_sends {
+            self.stop_sends(qp);
+        }
     }
 
     /// The message at the head found no receive: it waits, unless it did so often enough.

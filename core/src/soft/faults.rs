@@ -7,7 +7,7 @@ use crate::status::CompletionStatus as Status;
 use crate::{Error, Verb};
 
 /// Verbs that can be made to fail.
-pub(super) const VERBS: usize = 8;
+pub(super) const VERBS: usize = 9;
 
 /// What is done when a completion finds no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,7 @@ pub(super) struct Faults {
     pub(super) stale: u16,
     pub(super) overruns: Overruns,
     pub(super) silent_death: bool,
+    pub(super) stop_sends: bool,
     pub(super) reuse_numbers: bool,
     pub(super) near_wrap: Option<u16>,
 }
@@ -51,6 +52,7 @@ impl Faults {
         stale: 0,
         overruns: Overruns::Unseen,
         silent_death: false,
+        stop_sends: false,
         reuse_numbers: true,
         near_wrap: None,
     };
@@ -169,6 +171,17 @@ impl Config {
     /// A [death](super::SoftDevice::die) flushes nothing: what was in flight there never completes.
     pub const fn silent_death(mut self, silent: bool) -> Self {
         self.faults.silent_death = silent;
+        self
+    }
+
+    /// An operation that fails moves its queue pair to SQE, rather than leave it as it was: what is in its send queue,
+    /// and what is posted there from then on, is flushed, and receives go on. [`QueuePair::query`] tells,
+    /// [`QueuePair::resume`] leads back. When a real device does so its documents do not say; its state table has it.
+    ///
+    /// [`QueuePair::query`]: crate::qp::QueuePair::query
+    /// [`QueuePair::resume`]: crate::qp::QueuePair::resume
+    pub const fn stop_sends(mut self, stop: bool) -> Self {
+        self.faults.stop_sends = stop;
         self
     }
 

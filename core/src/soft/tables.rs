@@ -444,11 +444,24 @@ impl State {
         }
     }
 
+    /// Puts a queue pair's send queue into error: what is in flight in it is flushed.
+    pub(super) fn stop_sends(&mut self, index: u16) {
+        let Some(qp) = self.qp_mut(index).filter(|qp| qp.state == QpState::Rts) else { return };
+        qp.state = QpState::Sqe;
+        self.purge(index, true);
+        self.flush_sends(index);
+    }
+
     /// Flushes what was announced to a queue pair in ERR.
     pub(super) fn flush(&mut self, index: u16) {
+        self.flush_sends(index);
+        self.flush_receives(index);
+    }
+
+    /// Flushes what was announced to a send queue in error.
+    pub(super) fn flush_sends(&mut self, index: u16) {
         let Some(qp) = self.qp_mut(index) else { return };
-        let rung = qp.send_doorbell.rung();
-        let (send, recv) = (qp.send, qp.recv);
+        let (rung, send) = (qp.send_doorbell.rung(), qp.send);
         let (from, count) = (qp.fetched, rung.wrapping_sub(qp.fetched));
         qp.fetched = rung;
         if u32::from(count) <= send.entries() {
@@ -456,8 +469,11 @@ impl State {
                 self.send_done(index, send.load(u32::from(from.wrapping_add(nth)), 0), Status::Flushed);
             }
         }
+    }
+
+    fn flush_receives(&mut self, index: u16) {
         let Some(qp) = self.qp_mut(index) else { return };
-        let rung = qp.recv_doorbell.rung();
+        let (rung, recv) = (qp.recv_doorbell.rung(), qp.recv);
         let (from, count) = (qp.taken, rung.wrapping_sub(qp.taken));
         qp.taken = rung;
         if u32::from(count) > recv.entries() {

@@ -77,8 +77,10 @@ pub(super) fn check_qp(caps: Caps, limits: &Limits, init: &QpInit) -> Result<Dep
 
 /// Entries of a completion queue, as the device rounds them.
 pub(super) fn check_cq(caps: Caps, limits: &Limits, init: &CqInit) -> Result<u32, Error> {
-    if init.sgid && !caps.contains(Caps::CQ_WITH_SGID) {
-        return Err(Error::Unsupported { needs: Caps::CQ_WITH_SGID, has: caps });
+    for (asked, needs) in [(init.sgid, Caps::CQ_WITH_SGID), (init.unsolicited, Caps::UNSOLICITED_WRITE_RECV)] {
+        if asked && !caps.contains(needs) {
+            return Err(Error::Unsupported { needs, has: caps });
+        }
     }
     within(Limit::CompletionEntries, init.entries, limits.max_cqe)?;
     let entries = init.entries.max(1).next_power_of_two();
@@ -255,6 +257,12 @@ impl State {
         if let Some(entry) = self.tables.qps.get_mut(usize::from(index)).filter(|entry| entry.qp.is_none()) {
             entry.busy = false;
         }
+    }
+
+    /// The state that a queue pair is in.
+    pub(super) fn query_qp(&mut self, nic: u8, index: u16) -> Result<QpState, Error> {
+        self.call(nic, Verb::QueryQp)?;
+        self.qp(index).map(|qp| qp.state).ok_or(refused(Verb::QueryQp, EINVAL))
     }
 
     /// Moves a queue pair, as the kernel driver's table has it (R01).

@@ -10,7 +10,7 @@ use crate::entry::{completion_flags as flags, control1};
 use crate::memory::Buffers;
 use crate::peer::Sender;
 use crate::provider::Provider;
-use crate::qp::Inner;
+use crate::qp::{Completions, Inner};
 use crate::ring::{Entry, Finished, Next};
 use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
@@ -19,40 +19,47 @@ impl<P: Provider> Inner<P> {
     #[inline]
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
-        if self.send.staged() != 0 {
-            // A batch was forgotten: it goes out now, or what waits for it would wait for ever.
-            self.send.announce();
-        }
+        self.announce_forgotten();
         self.poll_ready()
     }
 
-    /// What is in the completion queues, without the device's taking a turn.
+    /// A batch that was forgotten goes out now, or what waits for it would wait for ever; and whatever is staged
+    /// next counts on it, as the doorbell counts entries.
+    #[inline(always)]
+    pub(crate) fn announce_forgotten(&mut self) {
+        if self.send.staged() != 0 {
+            self.send.announce();
+        }
+    }
+
+    /// What is in its own completion queues, without the device's taking a turn.
     #[inline]
     pub(crate) fn poll_ready(&mut self) -> Option<Event> {
-        self.turn = !self.turn;
-        if self.turn {
-            self.poll_recv().or_else(|| self.poll_send())
-        } else {
-            self.poll_send().or_else(|| self.poll_recv())
+        match &mut self.completions {
+            Completions::Own { turn, .. } => {
+                *turn = !*turn;
+                if *turn {
+                    self.poll_recv().or_else(|| self.poll_send())
+                } else {
+                    self.poll_send().or_else(|| self.poll_recv())
+                }
+            }
+            Completions::One(_) => self.poll_both(),
+            Completions::Grouped => None,
         }
     }
 
     #[inline]
     fn poll_send(&mut self) -> Option<Event> {
         loop {
-            match self.send_completions.next() {
+            let Completions::Own { send, .. } = &mut self.completions else { return None };
+            let event = match send.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => {
-                    if let Some(finished) = self.send.end(entry.req_id(), entry.op()) {
-                        return Some(done(entry.op(), take(finished)));
-                    }
-                    self.stats.stale = self.stats.stale.saturating_add(1);
-                }
-                Next::Other(entry) => {
-                    if let Some(event) = self.odd_send(entry) {
-                        return Some(event);
-                    }
-                }
+                Next::Good(entry) => self.good_send(entry),
+                Next::Other(entry) => self.odd_send(entry),
+            };
+            if event.is_some() {
+                return event;
             }
         }
     }
@@ -60,21 +67,73 @@ impl<P: Provider> Inner<P> {
     #[inline]
     fn poll_recv(&mut self) -> Option<Event> {
         loop {
-            match self.recv_completions.next() {
+            let Completions::Own { recv, .. } = &mut self.completions else { return None };
+            let event = match recv.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => {
-                    if let Some(finished) = self.recv.end(entry.req_id()) {
-                        return Some(self.arrived(entry, take(finished)));
-                    }
-                    self.stats.stale = self.stats.stale.saturating_add(1);
-                }
-                Next::Other(entry) => {
-                    if let Some(event) = self.odd_recv(entry) {
-                        return Some(event);
-                    }
-                }
+                Next::Good(entry) => self.good_recv(entry),
+                Next::Other(entry) => self.odd_recv(entry),
+            };
+            if event.is_some() {
+                return event;
             }
         }
+    }
+
+    fn poll_both(&mut self) -> Option<Event> {
+        loop {
+            let Completions::One(queue) = &mut self.completions else { return None };
+            let event = match queue.next() {
+                Next::Empty => return None,
+                Next::Good(entry) => self.good(entry),
+                Next::Other(entry) => self.odd(entry),
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// A success of this queue pair, of either queue.
+    #[inline]
+    pub(crate) fn good(&mut self, entry: Entry) -> Option<Event> {
+        match entry.flags() & flags::QUEUE_MASK {
+            flags::QUEUE_SEND => self.good_send(entry),
+            flags::QUEUE_RECV => self.good_recv(entry),
+            _ => self.stale(),
+        }
+    }
+
+    /// Of either queue, what is not simply good.
+    #[cold]
+    pub(crate) fn odd(&mut self, entry: Entry) -> Option<Event> {
+        match entry.flags() & flags::QUEUE_MASK {
+            flags::QUEUE_SEND => self.odd_send(entry),
+            flags::QUEUE_RECV => self.odd_recv(entry),
+            _ => self.stale(),
+        }
+    }
+
+    #[inline(always)]
+    fn good_send(&mut self, entry: Entry) -> Option<Event> {
+        match self.send.end(entry.req_id(), entry.op()) {
+            Some(finished) => Some(done(entry.op(), take(finished))),
+            None => self.stale(),
+        }
+    }
+
+    #[inline(always)]
+    fn good_recv(&mut self, entry: Entry) -> Option<Event> {
+        match self.recv.end(entry.req_id()) {
+            Some(finished) => Some(self.arrived(entry, take(finished))),
+            None => self.stale(),
+        }
+    }
+
+    /// A completion of nothing in flight here.
+    #[cold]
+    fn stale(&mut self) -> Option<Event> {
+        self.stats.stale = self.stats.stale.saturating_add(1);
+        None
     }
 
     #[inline]
@@ -106,8 +165,7 @@ impl<P: Provider> Inner<P> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
         let Some(finished) = ours.then(|| self.send.end_failed(entry.req_id())).flatten() else {
-            self.stats.stale = self.stats.stale.saturating_add(1);
-            return None;
+            return self.stale();
         };
         // What was posted tells the kind: in an error the completion's own may mean nothing.
         let kind = match finished.op {
@@ -151,8 +209,7 @@ impl<P: Provider> Inner<P> {
             });
         }
         let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
-            self.stats.stale = self.stats.stale.saturating_add(1);
-            return None;
+            return self.stale();
         };
         let Done { token, buffers } = take(finished);
         Some(self.failed(Cause::Status(status), Kind::Recv, Some(token), buffers))
@@ -175,13 +232,12 @@ impl<P: Provider> Inner<P> {
             return Sender::Known { ahn, qpn };
         }
         // The GID shares its bytes with the length of a write (R24).
-        let reported = self.recv_completions.is_wide() && entry.op() == control1::OP_SEND;
+        let reported = self.reports_gid && entry.op() == control1::OP_SEND;
         Sender::Unknown { gid: reported.then(|| Gid(entry.gid())).filter(|gid| !gid.is_zero()), qpn }
     }
 
     fn written(&self, entry: &Entry) -> Option<u32> {
-        let wide = self.recv_completions.is_wide();
-        wide.then(|| u32::from(entry.length_hi()) << 16 | u32::from(entry.length()))
+        self.reports_gid.then(|| u32::from(entry.length_hi()) << 16 | u32::from(entry.length()))
     }
 }
 

@@ -26,10 +26,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanSend,
     {
-        if self.inner.send.staged() != 0 {
-            // A batch was forgotten: what it staged goes out now, as the doorbell counts entries.
-            self.inner.send.announce();
-        }
+        self.inner.announce_forgotten();
         self.inner.stage::<K, O>(operation, token)?;
         self.inner.send.announce();
         Ok(())
@@ -40,9 +37,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanSend,
     {
-        if self.inner.send.staged() != 0 {
-            self.inner.send.announce();
-        }
+        self.inner.announce_forgotten();
         Batch::new(&mut self.inner)
     }
 

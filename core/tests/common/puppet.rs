@@ -9,7 +9,7 @@ use efa_core::entry::{Completion, RecvCompletion, SendCompletion, completion_fla
 use efa_core::flags::Access;
 use efa_core::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use efa_core::peer::{Ah, AhAttr, AhObject};
-use efa_core::qp::QpAttr;
+use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, Slot, WORDS_PER_QUAD, Word};
 use efa_core::{
     Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, PdId, Provider, QpInit, Qpn, Queues, RKey,
@@ -292,6 +292,10 @@ unsafe impl Provider for Puppet {
             0 => Ok(()),
             errno => Err(Error::Device { verb: Verb::ModifyQp, errno }),
         }
+    }
+
+    fn query_qp(&self, _: &Arc<QpMemory>) -> Result<QpState, Error> {
+        Ok(QpState::Rts)
     }
 
     fn destroy_qp(&self, _: &mut Arc<QpMemory>) -> Result<(), Error> {

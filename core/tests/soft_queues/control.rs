@@ -36,7 +36,10 @@ fn move_to(device: &SoftDevice, qp: &mut SoftQp, state: QpState) {
 #[test]
 fn r01_every_transition_with_every_mask_is_answered_as_the_table_says() {
     let device = SoftDevice::new(config(Profile::RDMA));
-    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(&CqInit { entries: 8, sgid: false }).unwrap());
+    let (pd, cq) = (
+        device.alloc_pd().unwrap(),
+        device.create_cq(&CqInit { entries: 8, sgid: false, unsolicited: false }).unwrap(),
+    );
     let mut qp = device.create_qp(&pd, &cq, &cq, &init(ALL_OPS)).unwrap();
     let bits: Vec<Mask> = Mask::all().iter().collect();
     // SQE is reached by no modify, and the device never enters it by itself.
@@ -59,7 +62,10 @@ fn r01_every_transition_with_every_mask_is_answered_as_the_table_says() {
 #[test]
 fn r01_wrong_values_are_answered_as_the_driver_does() {
     let device = SoftDevice::new(config(Profile::RDMA));
-    let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(&CqInit { entries: 8, sgid: false }).unwrap());
+    let (pd, cq) = (
+        device.alloc_pd().unwrap(),
+        device.create_cq(&CqInit { entries: 8, sgid: false, unsolicited: false }).unwrap(),
+    );
     let mut qp = device.create_qp(&pd, &cq, &cq, &init(ALL_OPS)).unwrap();
     let bring_up = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
     let to_init = QpAttr::to(QpState::Init, bring_up);
@@ -175,7 +181,7 @@ fn what_is_above_a_limit_is_refused_with_both_numbers() {
         Limits { max_qp: 1, max_cq: 2, max_pd: 2, max_mr: 1, max_send_depth: 64, max_recv_depth: 64, ..small() };
     let device = SoftDevice::new(Config::new(Profile::READ).limits(limits));
     let pd = device.alloc_pd().unwrap();
-    let cq = device.create_cq(&CqInit { entries: 3, sgid: true }).unwrap();
+    let cq = device.create_cq(&CqInit { entries: 3, sgid: true, unsolicited: false }).unwrap();
     assert_eq!((device.completions(&cq).entries, device.completions(&cq).entry_size), (4, 32));
     let make = |init: QpInit| device.create_qp(&pd, &cq, &cq, &init).map(drop).unwrap_err();
     let good = init(SendOps::SEND);
@@ -191,7 +197,7 @@ fn what_is_above_a_limit_is_refused_with_both_numbers() {
     assert_eq!((queues.send.depth, queues.recv.depth, queues.recv.descriptors), (8, 4, 8));
     assert_eq!(make(good), Error::Exhausted { what: Limit::QueuePairs, limit: 1 });
     assert_eq!(
-        device.create_cq(&CqInit { entries: 1 << 20, sgid: false }).map(drop).unwrap_err(),
+        device.create_cq(&CqInit { entries: 1 << 20, sgid: false, unsolicited: false }).map(drop).unwrap_err(),
         above(Limit::CompletionEntries, 1 << 20, Config::LIMITS.max_cqe.into())
     );
     let region = Region::new(&device, &pd, 1, MEMORY);

@@ -172,8 +172,8 @@ impl Side {
 
     pub(crate) fn in_domain(device: &SoftDevice, pd: SoftPd, init: QpInit, sgid: bool) -> Self {
         static QKEYS: AtomicU32 = AtomicU32::new(0x1000_0001);
-        let send = device.create_cq(&CqInit { entries: 16, sgid: false }).unwrap();
-        let recv = device.create_cq(&CqInit { entries: 16, sgid }).unwrap();
+        let send = device.create_cq(&CqInit { entries: 16, sgid: false, unsolicited: false }).unwrap();
+        let recv = device.create_cq(&CqInit { entries: 16, sgid, unsolicited: init.unsolicited }).unwrap();
         let mut qp = device.create_qp(&pd, &send, &recv, &init).unwrap();
         let qkey = QKEYS.fetch_add(1, Ordering::Relaxed);
         bring_up(device, &mut qp, qkey);

@@ -45,7 +45,7 @@ fn h18_receives_deeper_than_their_completion_queue_overrun_it_silently_are_count
 fn r17_a_shared_completion_queue_with_room_for_all_its_queues_is_never_reported() {
     let device = SoftDevice::new(strict());
     let mut b = Side::new(&device, init(ALL_OPS), false);
-    let shared = device.create_cq(&CqInit { entries: 32, sgid: false }).unwrap();
+    let shared = device.create_cq(&CqInit { entries: 32, sgid: false, unsolicited: false }).unwrap();
     let mut cursor = Cursor { ring: device.completions(&shared), next: 0 };
     // Two queue pairs, each with eight sends and eight receives.
     let mut sides = [(); 2].map(|()| {

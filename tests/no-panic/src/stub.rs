@@ -3,7 +3,7 @@
 use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
-use efa_core::qp::QpAttr;
+use efa_core::qp::{QpAttr, QpState};
 use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues};
 
 use crate::{any, used};
@@ -81,6 +81,10 @@ unsafe impl Provider for Stub {
 
     fn modify_qp(&self, _: &mut Handle, attr: &QpAttr) -> Result<(), Error> {
         used(*attr);
+        any()
+    }
+
+    fn query_qp(&self, _: &Handle) -> Result<QpState, Error> {
         any()
     }
 

@@ -1,0 +1,95 @@
+//! Where a queue pair's completions arrive.
+//!
+//! | completion queues | asked for by |
+//! |---|---|
+//! | one for sends, one for receives | nothing: the default, and the fastest to poll |
+//! | one for both | [`Depth::one_completion_queue`] |
+//! | one for several queue pairs | [`Group`](super::Group) |
+//!
+//! One of a queue pair's own has room for all that can be in flight, so it cannot overrun (R17), and dies with
+//! the queue pair, so no stale completion is left for the next (R21).
+
+#![allow(unsafe_code)]
+
+use super::Depth;
+use crate::entry::completion_flags as flags;
+use crate::error::Limit;
+use crate::provider::{CqInit, CqRing, Provider, QpInit};
+use crate::ring::{CompletionQueue, Serves};
+use crate::{Caps, Error, Qpn};
+
+/// A queue pair's completion queues.
+#[derive(Debug)]
+pub(crate) enum Completions {
+    /// One for each of its queues.
+    Own {
+        send: CompletionQueue,
+        recv: CompletionQueue,
+        /// Which is looked at first by the next poll.
+        turn: bool,
+    },
+    /// One for both.
+    One(CompletionQueue),
+    /// The group's, which polls it.
+    Grouped,
+}
+
+/// The generation bits of a queue's request ids, and which bits those are.
+type Generation = (u16, u16);
+
+impl Completions {
+    /// Makes a queue pair's own.
+    pub(super) fn create<P: Provider>(provider: &P, init: &QpInit, depth: Depth) -> Result<(P::Cq, P::Cq), Error> {
+        let (limits, caps) = (provider.limits(), provider.caps());
+        let create = |entries: u32, receives: bool| {
+            if entries > limits.max_cqe {
+                let (asked, limit) = (entries.into(), limits.max_cqe.into());
+                return Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit });
+            }
+            let sgid = receives && caps.contains(Caps::CQ_WITH_SGID);
+            provider.create_cq(&CqInit { entries, sgid, unsolicited: receives && init.unsolicited })
+        };
+        if depth.one_queue {
+            let cq = create(room(init, depth), true)?;
+            return Ok((cq.clone(), cq));
+        }
+        let receives = rounded(init.recv_depth).saturating_add(depth.unsolicited);
+        Ok((create(rounded(init.send_depth), false)?, create(receives, true)?))
+    }
+
+    /// The consumers of queue pair `qpn`'s own, each with its ring and the generation of the request ids in it.
+    ///
+    /// # Safety
+    /// As for [`CompletionQueue::new`], for both rings; `one` says that they are the same.
+    pub(super) unsafe fn over(one: bool, qpn: Qpn, send: (&CqRing, Generation), recv: (&CqRing, Generation)) -> Self {
+        if one {
+            // SAFETY: by the caller's word.
+            return Self::One(unsafe { CompletionQueue::new(recv.0, Serves::Pair(qpn)) });
+        }
+        let serves = |kind, generation| Serves::Queue { kind, qpn, generation };
+        // SAFETY: likewise.
+        let send = unsafe { CompletionQueue::new(send.0, serves(flags::QUEUE_SEND, send.1)) };
+        // SAFETY: likewise.
+        let recv = unsafe { CompletionQueue::new(recv.0, serves(flags::QUEUE_RECV, recv.1)) };
+        Self::Own { send, recv, turn: false }
+    }
+
+    /// Consumes whatever there is; gives how many entries that was.
+    pub(super) fn drain(&mut self) -> u32 {
+        match self {
+            Self::Own { send, recv, .. } => send.drain().saturating_add(recv.drain()),
+            Self::One(queue) => queue.drain(),
+            Self::Grouped => 0,
+        }
+    }
+}
+
+/// Completions that can be there at once of a queue pair made so (R17).
+pub(super) fn room(init: &QpInit, depth: Depth) -> u32 {
+    rounded(init.send_depth).saturating_add(rounded(init.recv_depth)).saturating_add(depth.unsolicited)
+}
+
+/// What a queue of that depth has room for.
+fn rounded(depth: u32) -> u32 {
+    depth.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+}
