@@ -27,10 +27,20 @@ struct Stage {
 }
 
 fn stage(caps: Caps) -> Stage {
+    stage_of(caps, Depth::new(DEPTH, DEPTH))
+}
+
+/// With a completion queue for each queue, and with one for both.
+fn stages(caps: Caps) -> [Stage; 2] {
+    let depth = Depth::new(DEPTH, DEPTH);
+    [depth, depth.one_completion_queue()].map(|depth| stage_of(caps, depth))
+}
+
+fn stage_of(caps: Caps, depth: Depth) -> Stage {
     let device = Puppet::new(caps);
     let ctx = Context::open(device.clone());
     let pd = ctx.alloc_pd().unwrap();
-    let qp = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(DEPTH, DEPTH)).unwrap();
+    let qp = pd.endpoint(required::<_, Srd>(&ctx), depth).unwrap();
     let hello = Hello {
         endpoint: EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) },
         features: Features::empty(),
@@ -108,76 +118,84 @@ fn r20_request_ids_carry_the_generation_above_the_slot() {
 
 #[test]
 fn r20_completions_of_another_generation_queue_pair_queue_or_slot_are_counted_and_lose_nothing() {
-    let mut stage = stage(CAPS);
-    let (send, recv) = (stage.send(1), stage.recv(2));
-    for bit in 2..16 {
-        stage.device.send_done(send ^ 1 << bit, 0, control1::OP_SEND);
-        stage.stale(1);
-        stage.device.recv_done(recv_entry(recv ^ 1 << bit, 0));
-        stage.stale(1);
+    for (mut stage, one) in stages(CAPS).into_iter().zip([false, true]) {
+        let (send, recv) = (stage.send(1), stage.recv(2));
+        for bit in 2..16 {
+            stage.device.send_done(send ^ 1 << bit, 0, control1::OP_SEND);
+            stage.stale(1);
+            stage.device.recv_done(recv_entry(recv ^ 1 << bit, 0));
+            stage.stale(1);
+        }
+        for slot in 1..DEPTH as u16 {
+            stage.device.send_done(send + slot, 0, control1::OP_SEND);
+            stage.device.send_done(send + slot, 1, control1::OP_SEND);
+            stage.device.recv_done(recv_entry(recv + slot, 0));
+            stage.stale(3);
+        }
+        let elsewhere = Completion { qp_num: (QPN + 1).into(), ..common(send, flags::QUEUE_SEND) };
+        stage.device.complete(0, &send_entry(elsewhere));
+        // Where there is one for both, that is a receive's: the first has the same number as the first send.
+        if !one {
+            stage.device.complete(0, &send_entry(common(send, flags::QUEUE_RECV)));
+        }
+        stage.device.complete(0, &send_entry(common(send, flags::QUEUE_SEND | flags::UNSOLICITED)));
+        stage.device.complete(0, &send_entry(common(send, 0)));
+        stage.stale(if one { 3 } else { 4 });
+        let mut entry = recv_entry(recv, 0);
+        entry.common.qp_num = (QPN ^ 0x8000).into();
+        stage.device.recv_done(entry);
+        entry = recv_entry(recv, 0);
+        entry.common.flags = flags::QUEUE_SEND;
+        if !one {
+            stage.device.recv_done(entry);
+        }
+        stage.stale(if one { 1 } else { 2 });
+        assert_eq!((stage.qp.in_flight(), stage.qp.cause()), (2, None));
+        stage.device.send_done(send, 0, control1::OP_SEND);
+        assert!(matches!(stage.qp.poll(), Some(Event::Sent(done)) if done.token == Token(1)));
+        stage.device.recv_done(recv_entry(recv, 8));
+        assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
+        stage.usable();
     }
-    for slot in 1..DEPTH as u16 {
-        stage.device.send_done(send + slot, 0, control1::OP_SEND);
-        stage.device.send_done(send + slot, 1, control1::OP_SEND);
-        stage.device.recv_done(recv_entry(recv + slot, 0));
-        stage.stale(3);
-    }
-    let elsewhere = Completion { qp_num: (QPN + 1).into(), ..common(send, flags::QUEUE_SEND) };
-    stage.device.complete(0, &send_entry(elsewhere));
-    stage.device.complete(0, &send_entry(common(send, flags::QUEUE_RECV)));
-    stage.device.complete(0, &send_entry(common(send, flags::QUEUE_SEND | flags::UNSOLICITED)));
-    stage.device.complete(0, &send_entry(common(send, 0)));
-    stage.stale(4);
-    let mut entry = recv_entry(recv, 0);
-    entry.common.qp_num = (QPN ^ 0x8000).into();
-    stage.device.recv_done(entry);
-    entry = recv_entry(recv, 0);
-    entry.common.flags = flags::QUEUE_SEND;
-    stage.device.recv_done(entry);
-    stage.stale(2);
-    assert_eq!((stage.qp.in_flight(), stage.qp.cause()), (2, None));
-    stage.device.send_done(send, 0, control1::OP_SEND);
-    assert!(matches!(stage.qp.poll(), Some(Event::Sent(done)) if done.token == Token(1)));
-    stage.device.recv_done(recv_entry(recv, 8));
-    assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
-    stage.usable();
 }
 
 #[test]
 fn r20_a_repeated_completion_ends_nothing_twice_not_even_a_later_request_of_its_slot() {
-    let mut stage = stage(CAPS);
-    let first = stage.send(1);
-    stage.device.send_done(first, 0, control1::OP_SEND);
-    stage.device.send_done(first, 0, control1::OP_SEND);
-    assert!(matches!(stage.qp.poll(), Some(Event::Sent(_))));
-    stage.stale(1);
-    let recv = stage.recv(2);
-    stage.device.recv_done(recv_entry(recv, 1));
-    stage.device.recv_done(recv_entry(recv, 1));
-    assert!(matches!(stage.qp.poll(), Some(Event::Received(_))));
-    stage.stale(1);
-    stage.usable();
+    for mut stage in stages(CAPS) {
+        let first = stage.send(1);
+        stage.device.send_done(first, 0, control1::OP_SEND);
+        stage.device.send_done(first, 0, control1::OP_SEND);
+        assert!(matches!(stage.qp.poll(), Some(Event::Sent(_))));
+        stage.stale(1);
+        let recv = stage.recv(2);
+        stage.device.recv_done(recv_entry(recv, 1));
+        stage.device.recv_done(recv_entry(recv, 1));
+        assert!(matches!(stage.qp.poll(), Some(Event::Received(_))));
+        stage.stale(1);
+        stage.usable();
+    }
 }
 
 #[test]
 fn a_status_that_nobody_knows_keeps_its_number_and_the_queue_pair() {
-    let mut stage = stage(CAPS);
-    for status in [16, 17, 19, 99, 255] {
-        let (send, recv) = (stage.send(1), stage.recv(2));
-        stage.device.send_done(send, status, control1::OP_RDMA_WRITE);
-        let (failure, slice) = stage.failed();
-        assert_eq!(failure.status(), Some(CompletionStatus::Unknown(status)));
-        assert_eq!((failure.kind, failure.token, failure.qpn), (Kind::Send, Some(Token(1)), Qpn(QPN)));
-        assert!(failure.to_string().contains(&format!("status {status}")), "{failure}");
-        assert!(slice.is_some());
-        let mut entry = recv_entry(recv, 0);
-        entry.common.status = status;
-        stage.device.recv_done(entry);
-        let (failure, slice) = stage.failed();
-        assert_eq!((failure.kind, failure.token, slice.is_some()), (Kind::Recv, Some(Token(2)), true));
+    for mut stage in stages(CAPS) {
+        for status in [16, 17, 19, 99, 255] {
+            let (send, recv) = (stage.send(1), stage.recv(2));
+            stage.device.send_done(send, status, control1::OP_RDMA_WRITE);
+            let (failure, slice) = stage.failed();
+            assert_eq!(failure.status(), Some(CompletionStatus::Unknown(status)));
+            assert_eq!((failure.kind, failure.token, failure.qpn), (Kind::Send, Some(Token(1)), Qpn(QPN)));
+            assert!(failure.to_string().contains(&format!("status {status}")), "{failure}");
+            assert!(slice.is_some());
+            let mut entry = recv_entry(recv, 0);
+            entry.common.status = status;
+            stage.device.recv_done(entry);
+            let (failure, slice) = stage.failed();
+            assert_eq!((failure.kind, failure.token, slice.is_some()), (Kind::Recv, Some(Token(2)), true));
+        }
+        assert_eq!(stage.qp.cause().unwrap().status(), Some(CompletionStatus::Unknown(16)), "R40: the first");
+        stage.usable();
     }
-    assert_eq!(stage.qp.cause().unwrap().status(), Some(CompletionStatus::Unknown(16)), "R40: the first");
-    stage.usable();
 }
 
 #[test]
@@ -193,35 +211,37 @@ fn a_failure_is_of_the_operation_that_was_posted_whatever_the_completion_calls_i
 
 #[test]
 fn r20_a_success_of_another_operation_than_the_one_posted_is_stale_and_releases_nothing() {
-    let mut stage = stage(CAPS);
-    let send = stage.send(2);
-    for (count, op) in [control1::OP_RDMA_READ, control1::OP_RDMA_WRITE, 5].into_iter().enumerate() {
-        stage.device.send_done(send, 0, op);
-        assert!(stage.qp.poll().is_none());
-        assert_eq!((stage.qp.stats().stale as usize, stage.qp.in_flight()), (count + 1, 1));
+    for mut stage in stages(CAPS) {
+        let send = stage.send(2);
+        for (count, op) in [control1::OP_RDMA_READ, control1::OP_RDMA_WRITE, 5].into_iter().enumerate() {
+            stage.device.send_done(send, 0, op);
+            assert!(stage.qp.poll().is_none());
+            assert_eq!((stage.qp.stats().stale as usize, stage.qp.in_flight()), (count + 1, 1));
+        }
+        stage.device.send_done(send, 0, control1::OP_SEND);
+        assert_eq!(slice_of(stage.qp.poll().unwrap()).len(), 8);
+        stage.usable();
     }
-    stage.device.send_done(send, 0, control1::OP_SEND);
-    assert_eq!(slice_of(stage.qp.poll().unwrap()).len(), 8);
-    stage.usable();
 }
 
 #[test]
 fn a_length_beyond_the_buffers_is_an_error_with_both_numbers_and_no_slice_panics() {
-    let mut stage = stage(CAPS);
-    for (reported, fits) in [(8, true), (9, false), (u16::MAX, false)] {
-        let recv = stage.recv(1);
-        stage.device.recv_done(recv_entry(recv, reported));
-        if fits {
-            assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
-            continue;
+    for mut stage in stages(CAPS) {
+        for (reported, fits) in [(8, true), (9, false), (u16::MAX, false)] {
+            let recv = stage.recv(1);
+            stage.device.recv_done(recv_entry(recv, reported));
+            if fits {
+                assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.len == 8));
+                continue;
+            }
+            let (failure, slice) = stage.failed();
+            assert_eq!(failure.cause, Cause::LengthBeyondBuffers { reported: reported.into(), room: 8 });
+            assert_eq!((failure.token, failure.status(), slice.unwrap().len()), (Some(Token(1)), None, 8));
+            let text = failure.to_string();
+            assert!(text.contains(&reported.to_string()) && text.contains("do not use"), "{text}");
         }
-        let (failure, slice) = stage.failed();
-        assert_eq!(failure.cause, Cause::LengthBeyondBuffers { reported: reported.into(), room: 8 });
-        assert_eq!((failure.token, failure.status(), slice.unwrap().len()), (Some(Token(1)), None, 8));
-        let text = failure.to_string();
-        assert!(text.contains(&reported.to_string()) && text.contains("do not use"), "{text}");
+        stage.usable();
     }
-    stage.usable();
 }
 
 /// A receive completion of another operation.
@@ -233,38 +253,40 @@ fn odd(req_id: u16, op: u8, more: u8) -> RecvCompletion {
 
 #[test]
 fn r22_an_arrival_that_makes_no_sense_is_a_value_and_gives_the_receive_back() {
-    let mut stage = stage(CAPS);
-    // A write that consumed a receive without an immediate, and operations that never arrive.
-    for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_RDMA_READ, flags::HAS_IMM), (6, flags::HAS_IMM)] {
-        let recv = stage.recv(1);
-        stage.device.recv_done(odd(recv, op, more));
-        let (failure, slice) = stage.failed();
-        assert_eq!((failure.cause, failure.token), (Cause::Malformed { op }, Some(Token(1))));
-        assert!(slice.is_some() && failure.to_string().contains("makes no sense"), "{failure}");
+    for mut stage in stages(CAPS) {
+        // A write that consumed a receive without an immediate, and operations that never arrive.
+        for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_RDMA_READ, flags::HAS_IMM), (6, flags::HAS_IMM)]
+        {
+            let recv = stage.recv(1);
+            stage.device.recv_done(odd(recv, op, more));
+            let (failure, slice) = stage.failed();
+            assert_eq!((failure.cause, failure.token), (Cause::Malformed { op }, Some(Token(1))));
+            assert!(slice.is_some() && failure.to_string().contains("makes no sense"), "{failure}");
+        }
+        let recv = stage.recv(2);
+        stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, flags::HAS_IMM));
+        assert!(matches!(stage.qp.poll(), Some(Event::WriteArrived(arrived)) if arrived.token == Token(2)));
+        // Unsolicited ones, on a queue pair that asked for none: no receive is touched.
+        let recv = stage.recv(3);
+        let unsolicited = flags::UNSOLICITED;
+        stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM));
+        assert!(matches!(stage.qp.poll(), Some(Event::UnsolicitedWrite(_))));
+        for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_SEND, flags::HAS_IMM), (7, flags::HAS_IMM)] {
+            stage.device.recv_done(odd(recv, op, unsolicited | more));
+            let (failure, slice) = stage.failed();
+            assert_eq!((failure.cause, failure.token, slice.is_none()), (Cause::Malformed { op }, None, true));
+            assert!(failure.to_string().contains("unsolicited arrival"), "{failure}");
+        }
+        let mut entry = odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM);
+        entry.common.status = 7;
+        stage.device.recv_done(entry);
+        let (failure, _) = stage.failed();
+        assert_eq!((failure.status(), failure.token), (Some(CompletionStatus::RemoteBadAddress), None));
+        assert_eq!(stage.qp.in_flight(), 1);
+        stage.device.recv_done(recv_entry(recv, 0));
+        assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.token == Token(3)));
+        stage.usable();
     }
-    let recv = stage.recv(2);
-    stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, flags::HAS_IMM));
-    assert!(matches!(stage.qp.poll(), Some(Event::WriteArrived(arrived)) if arrived.token == Token(2)));
-    // Unsolicited ones, on a queue pair that asked for none: no receive is touched.
-    let recv = stage.recv(3);
-    let unsolicited = flags::UNSOLICITED;
-    stage.device.recv_done(odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM));
-    assert!(matches!(stage.qp.poll(), Some(Event::UnsolicitedWrite(_))));
-    for (op, more) in [(control1::OP_RDMA_WRITE, 0), (control1::OP_SEND, flags::HAS_IMM), (7, flags::HAS_IMM)] {
-        stage.device.recv_done(odd(recv, op, unsolicited | more));
-        let (failure, slice) = stage.failed();
-        assert_eq!((failure.cause, failure.token, slice.is_none()), (Cause::Malformed { op }, None, true));
-        assert!(failure.to_string().contains("unsolicited arrival"), "{failure}");
-    }
-    let mut entry = odd(recv, control1::OP_RDMA_WRITE, unsolicited | flags::HAS_IMM);
-    entry.common.status = 7;
-    stage.device.recv_done(entry);
-    let (failure, _) = stage.failed();
-    assert_eq!((failure.status(), failure.token), (Some(CompletionStatus::RemoteBadAddress), None));
-    assert_eq!(stage.qp.in_flight(), 1);
-    stage.device.recv_done(recv_entry(recv, 0));
-    assert!(matches!(stage.qp.poll(), Some(Event::Received(message)) if message.token == Token(3)));
-    stage.usable();
 }
 
 #[test]
@@ -303,27 +325,28 @@ fn r23_r24_the_gid_is_read_only_where_it_is_and_shares_its_bytes_with_a_writes_l
 
 #[test]
 fn status_2_closes_the_send_queue_gives_operations_back_and_leaves_the_rest_to_come_back() {
-    let mut stage = stage(CAPS);
-    let (before, first, second, recv) = (stage.send(0), stage.send(1), stage.send(2), stage.recv(3));
-    stage.device.send_done(before, 10, control1::OP_SEND);
-    let (failure, _) = stage.failed();
-    assert_eq!(stage.qp.cause(), Some(&failure), "which left the queue pair usable");
-    stage.device.send_done(first, 2, control1::OP_SEND);
-    let (failure, _) = stage.failed();
-    assert_eq!(failure.status(), Some(CompletionStatus::LocalQpInternalError));
-    assert!(!stage.qp.can_post());
-    let refused = stage.qp.post(stage.peer.send(slice(&stage.pd, b"kept").1), Token(4)).unwrap_err();
-    assert_eq!(refused.error(), Error::QueueFailed);
-    assert!(refused.to_string().contains("cause()"), "{refused}");
-    assert_eq!(&refused.into_inner()[..], b"kept");
-    stage.device.send_done(second, 1, control1::OP_SEND);
-    stage.device.recv_done(recv_entry(recv, 0));
-    for _ in 0..2 {
-        assert!(matches!(stage.qp.poll(), Some(Event::Failed { .. } | Event::Received(_))));
+    for mut stage in stages(CAPS) {
+        let (before, first, second, recv) = (stage.send(0), stage.send(1), stage.send(2), stage.recv(3));
+        stage.device.send_done(before, 10, control1::OP_SEND);
+        let (failure, _) = stage.failed();
+        assert_eq!(stage.qp.cause(), Some(&failure), "which left the queue pair usable");
+        stage.device.send_done(first, 2, control1::OP_SEND);
+        let (failure, _) = stage.failed();
+        assert_eq!(failure.status(), Some(CompletionStatus::LocalQpInternalError));
+        assert!(!stage.qp.can_post());
+        let refused = stage.qp.post(stage.peer.send(slice(&stage.pd, b"kept").1), Token(4)).unwrap_err();
+        assert_eq!(refused.error(), Error::QueueFailed);
+        assert!(refused.to_string().contains("cause()"), "{refused}");
+        assert_eq!(&refused.into_inner()[..], b"kept");
+        stage.device.send_done(second, 1, control1::OP_SEND);
+        stage.device.recv_done(recv_entry(recv, 0));
+        for _ in 0..2 {
+            assert!(matches!(stage.qp.poll(), Some(Event::Failed { .. } | Event::Received(_))));
+        }
+        assert_eq!(stage.qp.in_flight(), 0);
+        assert_eq!(stage.qp.cause().unwrap().token, Some(Token(1)), "R40");
+        stage.qp.close().unwrap();
     }
-    assert_eq!(stage.qp.in_flight(), 0);
-    assert_eq!(stage.qp.cause().unwrap().token, Some(Token(1)), "R40");
-    stage.qp.close().unwrap();
 }
 
 #[test]
@@ -389,18 +412,19 @@ fn r34_what_the_device_never_completed_is_reclaimed_after_the_deadline_and_what_
 
 #[test]
 fn every_completion_is_found_across_many_rounds_of_the_rings() {
-    let mut stage = stage(CAPS);
-    for round in 0..5 * DEPTH as u64 {
-        let (send, recv) = (stage.send(round), stage.recv(round));
-        // Request ids repeat, doorbells run on.
-        assert_eq!(stage.device.doorbells(), (round as u32 + 1, round as u32 + 1));
-        stage.device.recv_done(recv_entry(recv, (round % 9) as u16));
-        stage.device.send_done(send, 0, control1::OP_SEND);
-        let events = [stage.qp.poll().unwrap(), stage.qp.poll().unwrap()];
-        assert!(events.iter().any(|event| matches!(event, Event::Sent(done) if done.token == Token(round))));
-        assert!(events.iter().any(|event| matches!(event, Event::Received(m) if m.len as u64 == round % 9)));
+    for mut stage in stages(CAPS) {
+        for round in 0..5 * DEPTH as u64 {
+            let (send, recv) = (stage.send(round), stage.recv(round));
+            // Request ids repeat, doorbells run on.
+            assert_eq!(stage.device.doorbells(), (round as u32 + 1, round as u32 + 1));
+            stage.device.recv_done(recv_entry(recv, (round % 9) as u16));
+            stage.device.send_done(send, 0, control1::OP_SEND);
+            let events = [stage.qp.poll().unwrap(), stage.qp.poll().unwrap()];
+            assert!(events.iter().any(|event| matches!(event, Event::Sent(done) if done.token == Token(round))));
+            assert!(events.iter().any(|event| matches!(event, Event::Received(m) if m.len as u64 == round % 9)));
+        }
+        stage.stale(0);
     }
-    stage.stale(0);
 }
 
 #[test]
@@ -486,8 +510,11 @@ proptest! {
     fn whatever_a_device_writes_each_operation_is_resolved_once(
         mut entries in proptest::collection::vec((any::<bool>(), any::<[u8; 32]>(), 0..4u8), 1..40),
         wide: bool,
+        one: bool,
     ) {
-        let mut stage = stage(if wide { CAPS } else { CAPS.difference(Caps::CQ_WITH_SGID) });
+        let depth = Depth::new(DEPTH, DEPTH);
+        let depth = if one { depth.one_completion_queue() } else { depth };
+        let mut stage = stage_of(if wide { CAPS } else { CAPS.difference(Caps::CQ_WITH_SGID) }, depth);
         let mut resolved = vec![0; 8];
         for token in 0..4 {
             let _ = (stage.send(token), stage.recv(token + 4));

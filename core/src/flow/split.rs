@@ -5,9 +5,8 @@
 use crate::error::Limit;
 use crate::memory::{RemoteAccess, Slice};
 use crate::peer::RemoteWindow;
-use crate::provider::Provider;
-use crate::qp::{CanSend, QpKind, QueuePair};
-use crate::work::{Event, Failure, Operation};
+use crate::qp::QpKind;
+use crate::work::{Event, Failure, Operation, Posts};
 use crate::{Error, Refused, Token};
 
 /// An RDMA read or write of a slice of any length in parts of at most a chunk, up to `N` of them in flight.
@@ -128,11 +127,11 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
     /// no more.
     ///
     /// # Errors
-    /// What [`QueuePair::post`] refuses a part for, except a full queue; the part stays here, and
+    /// What [`Posts::post`] refuses a part for, except a full queue; the part stays here, and
     /// [`Split::into_slice`] gives it all back.
-    pub fn post<P: Provider, S: CanSend, K: QpKind, O: Operation<K, Source = Slice>>(
+    pub fn post<K: QpKind, O: Operation<K, Source = Slice>>(
         &mut self,
-        qp: &mut QueuePair<P, S, K>,
+        qp: &mut impl Posts<K>,
         make: impl Fn(Slice, RemoteWindow<A>) -> O,
     ) -> Result<usize, Error> {
         let mut count = 0;

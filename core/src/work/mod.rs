@@ -26,4 +26,5 @@ pub use batch::Batch;
 pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
 pub(crate) use operation::MAX_INLINE;
 pub use operation::{Imm, Immediate, NoImm, Read, Send, SendInline, SendWith, To, Write, WriteWith};
+pub use post::Posts;
 pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

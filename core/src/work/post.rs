@@ -5,13 +5,51 @@
 use super::assemble::Parts;
 use super::source::Raw;
 use super::{Batch, Operation, RecvTarget};
+use crate::caps::sealed::Sealed;
 use crate::error::Limit;
 use crate::provider::Provider;
-use crate::qp::{CanReceive, CanSend, Inner, QpKind, QueuePair, State};
+use crate::qp::{CanReceive, CanSend, Inner, Member, QpKind, QueuePair, State};
 use crate::{Error, Refused, Token};
 
 /// A receive descriptor's length has 16 bits (R12).
 const MAX_RECV: usize = 65_535;
+
+/// What operations are posted on: a queue pair in RTS, or a [`Member`](crate::qp::Member) of a group.
+pub trait Posts<K>: Sealed {
+    /// As [`QueuePair::post`].
+    ///
+    /// # Errors
+    /// As there.
+    fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>>;
+
+    /// As [`QueuePair::can_post`].
+    fn can_post(&self) -> bool;
+}
+
+impl<P: Provider, S, K> Sealed for QueuePair<P, S, K> {}
+impl<P: Provider, K: QpKind> Sealed for Member<'_, P, K> {}
+
+impl<P: Provider, S: CanSend, K: QpKind> Posts<K> for QueuePair<P, S, K> {
+    #[inline]
+    fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
+        QueuePair::post(self, operation, token)
+    }
+
+    fn can_post(&self) -> bool {
+        QueuePair::can_post(self)
+    }
+}
+
+impl<P: Provider, K: QpKind> Posts<K> for Member<'_, P, K> {
+    #[inline]
+    fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
+        Member::post(self, operation, token)
+    }
+
+    fn can_post(&self) -> bool {
+        QueuePair::can_post(self)
+    }
+}
 
 impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Posts an operation. Its completion is an event with this token.

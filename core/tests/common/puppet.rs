@@ -35,7 +35,6 @@ struct Strings {
     /// What `modify_qp` answers once: an errno, or 0 for yes.
     refuse_modify: AtomicI32,
     moves: Mutex<Vec<QpAttr>>,
-    cqs: Mutex<Vec<Arc<CqMemory>>>,
     qp: Mutex<Option<Arc<QpMemory>>>,
 }
 
@@ -53,6 +52,8 @@ pub(crate) struct QpMemory {
     recv_doorbell: AtomicU32,
     send_slots: Box<[UnsafeCell<Slot>]>,
     recv_slots: Box<[UnsafeCell<Slot>]>,
+    /// For sends and for receives: may be the same.
+    cqs: [Arc<CqMemory>; 2],
     init: QpInit,
 }
 
@@ -94,7 +95,6 @@ impl Puppet {
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
             moves: Mutex::default(),
-            cqs: Mutex::default(),
             qp: Mutex::default(),
         }))
     }
@@ -129,11 +129,11 @@ impl Puppet {
         load(&self.qp().recv, place * 2 + 1) as u16
     }
 
-    /// Writes an entry into the send (0) or receive (1) completion queue of the last queue pair, with the phase
+    /// Writes an entry into the send (0) or receive (1) completion queue of the queue pair, with the phase
     /// that makes it new.
     pub(crate) fn complete(&self, queue: usize, entry: &[u8; 32]) {
-        let cqs = self.0.cqs.lock().unwrap();
-        let cq = &cqs[cqs.len() - 2 + queue];
+        let qp = self.qp();
+        let cq = &qp.cqs[queue];
         let index = cq.produced.fetch_add(1, Ordering::Relaxed);
         let at = (index % cq.entries) as usize * cq.quads;
         let entry: [u64; 4] = quads(entry);
@@ -266,12 +266,16 @@ unsafe impl Provider for Puppet {
         let entries = init.entries.next_power_of_two();
         let quads = if init.sgid { 4 } else { 2 };
         let words = words(entries as usize * quads);
-        let cq = Arc::new(CqMemory { words, entries, quads, produced: AtomicU32::new(0) });
-        self.0.cqs.lock().unwrap().push(cq.clone());
-        Ok(cq)
+        Ok(Arc::new(CqMemory { words, entries, quads, produced: AtomicU32::new(0) }))
     }
 
-    fn create_qp(&self, _: &PdId, _: &Arc<CqMemory>, _: &Arc<CqMemory>, init: &QpInit) -> Result<Arc<QpMemory>, Error> {
+    fn create_qp(
+        &self,
+        _: &PdId,
+        send_cq: &Arc<CqMemory>,
+        recv_cq: &Arc<CqMemory>,
+        init: &QpInit,
+    ) -> Result<Arc<QpMemory>, Error> {
         let (send, recv) = (init.send_depth.next_power_of_two(), init.recv_depth.next_power_of_two());
         let qp = Arc::new(QpMemory {
             send: words(send as usize * 8),
@@ -280,6 +284,7 @@ unsafe impl Provider for Puppet {
             recv_doorbell: AtomicU32::new(0),
             send_slots: slots(send),
             recv_slots: slots(recv),
+            cqs: [send_cq.clone(), recv_cq.clone()],
             init: QpInit { send_depth: send, recv_depth: recv, ..*init },
         });
         *self.0.qp.lock().unwrap() = Some(qp.clone());

@@ -8,6 +8,7 @@ mod death;
 mod overrun;
 mod pieces;
 mod senders;
+mod sqe;
 mod stale;
 mod statuses;
 mod verbs;

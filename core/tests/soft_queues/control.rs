@@ -176,6 +176,25 @@ fn r15_the_right_to_write_remotely_implies_the_local_one() {
 }
 
 #[test]
+fn h35_r22_a_queue_pair_with_unsolicited_receive_needs_a_completion_queue_that_tells_it() {
+    let device = SoftDevice::new(config(Profile::UNSOLICITED));
+    let pd = device.alloc_pd().unwrap();
+    let cq = |unsolicited| device.create_cq(&CqInit { entries: 8, sgid: false, unsolicited }).unwrap();
+    let refused = Error::Device { verb: Verb::CreateQp, errno: 22 };
+    assert!(refused.to_string().contains("R22"), "{refused}");
+    for (queue_pair, queue, expected) in
+        [(false, false, Ok(())), (false, true, Ok(())), (true, false, Err(refused)), (true, true, Ok(()))]
+    {
+        let init = QpInit { unsolicited: queue_pair, ..init(ALL_OPS) };
+        let made = device.create_qp(&pd, &cq(false), &cq(queue), &init).map(drop);
+        assert_eq!(made, expected, "queue pair {queue_pair}, queue {queue}");
+    }
+    let plain = SoftDevice::new(config(Profile::RDMA));
+    let made = plain.create_cq(&CqInit { entries: 8, sgid: false, unsolicited: true }).map(drop);
+    assert!(matches!(made, Err(Error::Unsupported { .. })), "{made:?}");
+}
+
+#[test]
 fn what_is_above_a_limit_is_refused_with_both_numbers() {
     let limits =
         Limits { max_qp: 1, max_cq: 2, max_pd: 2, max_mr: 1, max_send_depth: 64, max_recv_depth: 64, ..small() };
