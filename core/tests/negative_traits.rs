@@ -6,7 +6,8 @@ use common::puppet::Puppet;
 use efa_core::memory::{Arena, Buffers, Exposed, ExposedPart, Frozen, Mr, Pages, Pool, Region, RemoteWrite, Slice};
 use efa_core::peer::{Ah, Mutual, OneWay, Peer, PeerTable, RemoteWindow};
 use efa_core::qp::{
-    AnyQueuePair, CanReceive, CanSend, Err, Init, MovesTo, QueuePair, Reachable, Reset, Rtr, Rts, Sqd, Sqe, Srd,
+    AnyQueuePair, CanReceive, CanSend, Err, Group, Init, Member, MemberId, MovesTo, QueuePair, Reachable, Reset, Rtr,
+    Rts, Sqd, Sqe, Srd,
 };
 use efa_core::ring::Slot;
 use efa_core::soft::SoftDevice;
@@ -32,6 +33,12 @@ assert_impl_all!(Qp<Rts>: Send, Sync);
 assert_impl_all!(QueuePair<Puppet, Reset, Srd>: Sync);
 assert_impl_all!(QueuePair<Puppet, Rts, Srd>: Send);
 assert_impl_all!(AnyQueuePair<SoftDevice, Srd>: Send);
+
+// R21: a group is whole, and a queue pair of it is lent by reference, never to be exchanged for another.
+assert_not_impl_any!(Group<SoftDevice, Srd, 4>: Clone, Copy);
+assert_not_impl_any!(Member<'static, SoftDevice, Srd>: Clone, Copy, DerefMut);
+assert_impl_all!(Group<SoftDevice, Srd, 4>: Send);
+assert_impl_all!(MemberId: Copy, Send, Sync);
 
 // R01: the states without a transition to each other.
 assert_not_impl_any!(Reset: MovesTo<Rtr>, MovesTo<Rts>, MovesTo<Sqd>, MovesTo<Sqe>, MovesTo<Err>);

@@ -49,17 +49,23 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    // Each event is made where it is returned: it is large, and every detour moves it.
+
     #[inline]
     fn poll_send(&mut self) -> Option<Event> {
         loop {
             let Completions::Own { send, .. } = &mut self.completions else { return None };
-            let event = match send.next() {
+            match send.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => self.good_send(entry),
-                Next::Other(entry) => self.odd_send(entry),
-            };
-            if event.is_some() {
-                return event;
+                Next::Good(entry) => match self.send.end(entry.req_id(), entry.op()) {
+                    Some(finished) => return Some(done(entry.op(), take(finished))),
+                    None => self.count_stale(),
+                },
+                Next::Other(entry) => {
+                    if let Some(event) = self.odd_send(entry) {
+                        return Some(event);
+                    }
+                }
             }
         }
     }
@@ -68,27 +74,37 @@ impl<P: Provider> Inner<P> {
     fn poll_recv(&mut self) -> Option<Event> {
         loop {
             let Completions::Own { recv, .. } = &mut self.completions else { return None };
-            let event = match recv.next() {
+            match recv.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => self.good_recv(entry),
-                Next::Other(entry) => self.odd_recv(entry),
-            };
-            if event.is_some() {
-                return event;
+                Next::Good(entry) => match self.recv.end(entry.req_id()) {
+                    Some(finished) => return Some(self.arrived(entry, take(finished))),
+                    None => self.count_stale(),
+                },
+                Next::Other(entry) => {
+                    if let Some(event) = self.odd_recv(entry) {
+                        return Some(event);
+                    }
+                }
             }
         }
     }
 
+    #[inline(never)]
     fn poll_both(&mut self) -> Option<Event> {
         loop {
             let Completions::One(queue) = &mut self.completions else { return None };
-            let event = match queue.next() {
+            match queue.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => self.good(entry),
-                Next::Other(entry) => self.odd(entry),
-            };
-            if event.is_some() {
-                return event;
+                Next::Good(entry) => {
+                    if let Some(event) = self.good(entry) {
+                        return Some(event);
+                    }
+                }
+                Next::Other(entry) => {
+                    if let Some(event) = self.odd(entry) {
+                        return Some(event);
+                    }
+                }
             }
         }
     }
@@ -97,10 +113,20 @@ impl<P: Provider> Inner<P> {
     #[inline]
     pub(crate) fn good(&mut self, entry: Entry) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
-            flags::QUEUE_SEND => self.good_send(entry),
-            flags::QUEUE_RECV => self.good_recv(entry),
-            _ => self.stale(),
+            flags::QUEUE_SEND => {
+                if let Some(finished) = self.send.end(entry.req_id(), entry.op()) {
+                    return Some(done(entry.op(), take(finished)));
+                }
+            }
+            flags::QUEUE_RECV => {
+                if let Some(finished) = self.recv.end(entry.req_id()) {
+                    return Some(self.arrived(entry, take(finished)));
+                }
+            }
+            _ => {}
         }
+        self.count_stale();
+        None
     }
 
     /// Of either queue, what is not simply good.
@@ -109,31 +135,17 @@ impl<P: Provider> Inner<P> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => self.odd_send(entry),
             flags::QUEUE_RECV => self.odd_recv(entry),
-            _ => self.stale(),
-        }
-    }
-
-    #[inline(always)]
-    fn good_send(&mut self, entry: Entry) -> Option<Event> {
-        match self.send.end(entry.req_id(), entry.op()) {
-            Some(finished) => Some(done(entry.op(), take(finished))),
-            None => self.stale(),
-        }
-    }
-
-    #[inline(always)]
-    fn good_recv(&mut self, entry: Entry) -> Option<Event> {
-        match self.recv.end(entry.req_id()) {
-            Some(finished) => Some(self.arrived(entry, take(finished))),
-            None => self.stale(),
+            _ => {
+                self.count_stale();
+                None
+            }
         }
     }
 
     /// A completion of nothing in flight here.
     #[cold]
-    fn stale(&mut self) -> Option<Event> {
+    fn count_stale(&mut self) {
         self.stats.stale = self.stats.stale.saturating_add(1);
-        None
     }
 
     #[inline]
@@ -165,7 +177,8 @@ impl<P: Provider> Inner<P> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
         let Some(finished) = ours.then(|| self.send.end_failed(entry.req_id())).flatten() else {
-            return self.stale();
+            self.count_stale();
+            return None;
         };
         // What was posted tells the kind: in an error the completion's own may mean nothing.
         let kind = match finished.op {
@@ -209,7 +222,8 @@ impl<P: Provider> Inner<P> {
             });
         }
         let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
-            return self.stale();
+            self.count_stale();
+            return None;
         };
         let Done { token, buffers } = take(finished);
         Some(self.failed(Cause::Status(status), Kind::Recv, Some(token), buffers))

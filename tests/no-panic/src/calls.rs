@@ -8,7 +8,7 @@ use efa_core::Token;
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
-use efa_core::qp::{Endpoint, Err, Init, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
+use efa_core::qp::{Endpoint, Err, Group, Init, MemberId, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
 use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
 use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, RecvTarget, SendSource, WritableBuffer};
 
@@ -44,6 +44,8 @@ pub(crate) const CALLS: &[fn()] = &[
     unsolicited,
     batch,
     poll,
+    group::<1>,
+    group::<8>,
     events,
     buffers,
     slices,
@@ -127,6 +129,22 @@ fn batch() {
     let batch = qp.batch();
     drop(batch);
     core::mem::forget(qp.batch());
+}
+
+fn group<const N: usize>() {
+    let (group, id): (&mut Group<Stub, Srd, N>, MemberId) = (any(), any());
+    used(group.poll());
+    used(group.shut_down(id, any, |whose, event| used((whose, event))));
+    used((group.close(id), group.query(id), group.resume(id), group.queue_pair(id).is_ok()));
+    used((group.entries(), group.stale(), group.members().count()));
+    let peer: &To = any();
+    if let Ok(mut member) = group.member(id) {
+        used(member.post(peer.send(any::<Slice>()), any()));
+        used(member.post_recv(any::<Slice>(), any()));
+        used(member.post_recv_list(&mut core::iter::from_fn(any::<Option<(Slice, Token)>>)));
+        used(member.batch().submit());
+        used(any::<&mut Split<RemoteReadWrite, 4>>().post(&mut member, |part, window| peer.write(part, window)));
+    }
 }
 
 fn poll() {
