@@ -135,7 +135,11 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
         make: impl Fn(Slice, RemoteWindow<A>) -> O,
     ) -> Result<usize, Error> {
         let mut count = 0;
-        while self.failed.is_none() && self.posted - self.joined < N as u64 && qp.can_post() {
+        // A failed queue pair has no room for ever: its refusal is told.
+        while self.failed.is_none()
+            && self.posted - self.joined < N as u64
+            && (qp.can_post() || qp.inner.send.has_failed())
+        {
             let Some(rest) = self.rest.take() else { break };
             let offset = self.posted * self.chunk as u64;
             let (part, rest) = if rest.len() > self.chunk {
