@@ -6,6 +6,8 @@
 mod calls;
 mod completions;
 mod input;
+#[path = "../../core/tests/model/program/mod.rs"]
+mod program;
 #[allow(dead_code, unsafe_code)] // a provider, of which core's tests use more
 #[path = "../../core/tests/common/puppet.rs"]
 mod puppet;

@@ -122,9 +122,15 @@ impl World {
                 self.resolve(node, life, event, Fate::Keep);
             }
         }
-        // It is in ERR if its program died meanwhile: then there is no way back, but to end it.
-        let qp = qp.resume().or_else(|refused| refused.into_inner().resume());
-        self.nodes[node].qp = Qp::Up(qp.unwrap());
+        let qp = match qp.resume() {
+            Ok(qp) => qp,
+            Err(refused) => {
+                let (qp, error) = refused.into_parts();
+                self.expect_device(&error);
+                qp.resume().expect("refused once")
+            }
+        };
+        self.nodes[node].qp = Qp::Up(qp);
         self.reached.insert("a drain");
     }
 
