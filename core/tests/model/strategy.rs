@@ -19,7 +19,8 @@ fn seldom<S: Strategy<Value = T> + 'static, T: Clone + std::fmt::Debug + 'static
 /// A device, and what it does wrong.
 pub(crate) fn setups() -> impl Strategy<Value = Setup> {
     // Those of which Miri would find the leak that they make, on purpose, are for others.
-    let verbs = [Verb::CreateQp, Verb::ModifyQp, Verb::CreateCq, Verb::RegMr, Verb::CreateAh, Verb::DestroyQp, Verb::DeregMr];
+    let verbs =
+        [Verb::CreateQp, Verb::ModifyQp, Verb::CreateCq, Verb::RegMr, Verb::CreateAh, Verb::DestroyQp, Verb::DeregMr];
     let verbs = if cfg!(miri) { &verbs[..5] } else { &verbs[..] };
     let verb = (proptest::sample::select(verbs.to_vec()), 1..20u8);
     let wire = (

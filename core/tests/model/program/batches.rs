@@ -29,7 +29,9 @@ impl World {
                 let buffer = lent(&slice, owner);
                 let in_flight = sends + staged.len() as u32;
                 let expected = match expected {
-                    _ if staged.len() == usize::from(granted.batch) => Some(Error::BatchFull { limit: granted.batch.into() }),
+                    _ if staged.len() == usize::from(granted.batch) => {
+                        Some(Error::BatchFull { limit: granted.batch.into() })
+                    }
                     Some(Error::QueueFailed) => expected,
                     _ if in_flight == granted.send => Some(Error::QueueFull { in_flight }),
                     _ => expected,

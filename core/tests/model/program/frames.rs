@@ -64,8 +64,7 @@ impl World {
             return;
         };
         let (own, to, nic) = (*life, *b_life, self.nodes[other].nic);
-        let (Ok((to_b, _)), Ok((_to_a, ready))) =
-            (a.resolve(b.hello().as_bytes()), b.resolve(a.hello().as_bytes()))
+        let (Ok((to_b, _)), Ok((_to_a, ready))) = (a.resolve(b.hello().as_bytes()), b.resolve(a.hello().as_bytes()))
         else {
             return;
         };

@@ -391,7 +391,8 @@ impl World {
         // What the device does not deregister is kept, and counted.
         assert_eq!(left, leaked.len() + regions, "memory not freed");
         drop(forgotten);
-        let (faults, queue_pairs) = (setup.fail_verb.is_some(), devices.iter().map(|device| device.leaks().queue_pairs()));
+        let (faults, queue_pairs) =
+            (setup.fail_verb.is_some(), devices.iter().map(|device| device.leaks().queue_pairs()));
         if faults {
             if regions > 0 {
                 reached.insert("a region leaked");

@@ -1,9 +1,9 @@
 //! Events: each of something in flight, which then is no more.
 
+use efa_core::Token;
 use efa_core::memory::{Buffer, Buffers};
 use efa_core::peer::Sender;
 use efa_core::work::{Event, Failure};
-use efa_core::Token;
 
 use super::holds::Kept;
 use super::posts::UNTOUCHED;

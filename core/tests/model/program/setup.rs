@@ -7,8 +7,7 @@ use efa_core::{Limits, Verb};
 use super::srd::Wrongs;
 
 /// Tables so small that Miri fills them in no time, and programs too.
-pub(super) const LIMITS: Limits =
-    Limits { max_qp: 8, max_cq: 16, max_mr: 32, max_pd: 8, max_ah: 15, ..Config::LIMITS };
+pub(super) const LIMITS: Limits = Limits { max_qp: 8, max_cq: 16, max_mr: 32, max_pd: 8, max_ah: 15, ..Config::LIMITS };
 
 /// The faults of the device, and how the program ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

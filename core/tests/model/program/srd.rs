@@ -401,7 +401,8 @@ impl Srd {
         match status {
             FLUSHED => assert!(self.lives[life].flushed, "nothing ended {life}"),
             RECV_TOO_SHORT => {
-                let messages = self.messages.iter_mut().filter(|message| message.request.to.is_none_or(|to| to == life));
+                let messages =
+                    self.messages.iter_mut().filter(|message| message.request.to.is_none_or(|to| to == life));
                 let mut longer = messages.filter(|message| message.request.len > room);
                 match longer.find(|message| message.state == State::TooLong) {
                     Some(message) => message.state = State::Over,
