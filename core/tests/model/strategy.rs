@@ -19,10 +19,17 @@ fn seldom<S: Strategy<Value = T> + 'static, T: Clone + std::fmt::Debug + 'static
 /// A device, and what it does wrong.
 pub(crate) fn setups() -> impl Strategy<Value = Setup> {
     // Those of which Miri would find the leak that they make, on purpose, are for others.
-    let verbs =
-        [Verb::CreateQp, Verb::ModifyQp, Verb::CreateCq, Verb::RegMr, Verb::CreateAh, Verb::DestroyQp, Verb::DeregMr];
+    let verbs = [
+        (Verb::CreateQp, 8u8),
+        (Verb::ModifyQp, 24),
+        (Verb::CreateCq, 16),
+        (Verb::RegMr, 16),
+        (Verb::CreateAh, 24),
+        (Verb::DestroyQp, 5),
+        (Verb::DeregMr, 8),
+    ];
     let verbs = if cfg!(miri) { &verbs[..5] } else { &verbs[..] };
-    let verb = (proptest::sample::select(verbs.to_vec()), 1..20u8);
+    let verb = proptest::sample::select(verbs.to_vec()).prop_flat_map(|(verb, calls)| (Just(verb), 1..calls));
     let wire = (
         seldom(0u8, 1..12u8),
         seldom((0u16, 0u8), (prop_oneof![Just(100u16), Just(400)], 0..6u8)),

@@ -6,10 +6,11 @@ use efa_core::memory::Slice;
 use efa_core::{Error, Token};
 
 use super::posts::{lent, message};
-use super::{End, Piece, Qp, World, pattern};
+use super::{DEPTH, End, Piece, Qp, World, pattern};
 
 impl World {
     pub(super) fn batch(&mut self, node: usize, other: usize, count: u8, end: End) {
+        self.exorcise(node, DEPTH as usize);
         self.with_peer(node, other, |world, known| {
             let mut pieces = Vec::new();
             for _ in 0..count {

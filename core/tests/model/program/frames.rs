@@ -5,7 +5,7 @@ use efa_core::memory::RemoteReadWrite;
 use efa_core::{Error, Token};
 
 use super::srd::{Kind, Request};
-use super::{Granted, Known, NODES, Node, Piece, Qp, World, pattern};
+use super::{DEPTH, Granted, Known, NODES, Node, Piece, Qp, World, pattern};
 
 impl World {
     pub(super) fn introduce(&mut self, node: usize, other: usize) {
@@ -28,6 +28,7 @@ impl World {
 
     fn meet(&mut self, node: usize, other: usize, known: Known) {
         let nic = self.nodes[other].nic;
+        self.handles.insert((node, known.peer.ahn()));
         self.srd.resolves(node, nic, true);
         if let Some(before) = self.nodes[node].peers[other].replace(known) {
             drop(before);
@@ -52,6 +53,7 @@ impl World {
 
     /// A frame with a bit changed: what cannot be told is a stranger, what can be is refused.
     pub(super) fn corrupt(&mut self, node: usize, other: usize, at: usize, bit: u8) {
+        self.exorcise(node, DEPTH as usize);
         let change = |bytes: &[u8]| {
             let mut bytes = bytes.to_vec();
             let len = bytes.len();
@@ -74,6 +76,7 @@ impl World {
         assert!(right, "{error}");
         let to_b = refused.into_inner().confirm(ready.as_bytes()).unwrap();
         let grant = exposed.as_ref().map(|shared| change(shared.exposed.grant(b).unwrap().as_bytes()));
+        self.handles.insert((node, to_b.ahn()));
         let stranger = a.resolve(&change(b.hello().as_bytes()));
         if self.kept.len() < 8 {
             self.srd.resolves(node, nic, true);
@@ -95,6 +98,7 @@ impl World {
             self.kept.push(to_b);
         }
         let (Ok((stranger, _)), true) = (stranger, self.strangers.len() < 4) else { return };
+        self.handles.insert((node, stranger.ahn()));
         let token = self.token();
         let bytes = pattern(token, 12);
         let Qp::Up(qp) = &mut self.nodes[node].qp else { unreachable!() };

@@ -11,7 +11,7 @@ use super::owner::Counted;
 use super::posts::LONG;
 use super::setup::LIMITS;
 use super::srd::Srd;
-use super::{Fate, NODES, Node, Qp, Reached, Setup, Thing, World};
+use super::{DEPTH, Fate, NODES, Node, Qp, Reached, Setup, Thing, World};
 
 impl World {
     /// Nodes that know each other; none if the device refuses their domains.
@@ -25,6 +25,7 @@ impl World {
             srd: Srd::new(setup.wrongs()),
             lent: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            handles: Default::default(),
             strangers: Vec::new(),
             kept: Vec::new(),
             forgotten: Vec::new(),
@@ -45,6 +46,7 @@ impl World {
                 ctx,
                 qp: Qp::None,
                 life: usize::MAX,
+                haunted: false,
                 peers: [const { None }; NODES],
                 windows: [None; NODES],
                 exposed: None,
@@ -70,7 +72,7 @@ impl World {
             RtsAttr::new().rnr_retry(ctx.require::<SetRnrRetry>().unwrap(), RnrRetry::times(times).unwrap())
         });
         let key = Qkey::from_random(ctx.provider().entropy());
-        let endpoint = pd.create_qp(kind, Depth::new(4, 4).recv_buffers(2)).and_then(|reset| {
+        let endpoint = pd.create_qp(kind, Depth::new(DEPTH, DEPTH).recv_buffers(2)).and_then(|reset| {
             let init = reset.init(InitAttr::new(key)).map_err(|refused| refused.error())?;
             let rtr = init.rtr().map_err(|refused| refused.error())?;
             rtr.rts(attr).map_err(|refused| refused.error())
@@ -92,10 +94,7 @@ impl World {
         let life = self.srd.begin(node, nic, retries);
         self.addresses.insert(life, (address.gid, address.qpn));
         self.nodes[node].life = life;
-        if self.setup.stale > 0 {
-            // What haunts its queues is read, or it would take the room of what is to come.
-            self.poll(node, 1, Fate::Keep);
-        }
+        self.nodes[node].haunted = self.setup.stale > 0;
         (0..NODES).for_each(|other| self.introduce(node, other));
     }
 

@@ -29,7 +29,7 @@ use efa_core::memory::{Exposed, Frozen, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{self, Endpoint, QueuePair};
 use efa_core::soft::SoftDevice;
-use efa_core::{Context, Error, Gid, ProtectionDomain, Qpn};
+use efa_core::{Ahn, Context, Error, Gid, ProtectionDomain, Qpn};
 
 use owner::Counted;
 pub(crate) use setup::Setup;
@@ -39,6 +39,8 @@ pub(crate) use step::{End, Fate, Step, Thing};
 /// Programs, the first and last of which share a device.
 pub(crate) const NODES: usize = 3;
 pub(crate) const NICS: usize = 2;
+/// Operations and receives of a queue pair in flight.
+const DEPTH: u32 = 4;
 /// Bytes of exposed memory.
 pub(crate) const SHARED: usize = 256;
 
@@ -54,6 +56,8 @@ struct Node {
     pd: ProtectionDomain<SoftDevice>,
     qp: Qp,
     life: Life,
+    /// What haunts its queues was not read yet.
+    haunted: bool,
     peers: [Option<Known>; NODES],
     /// By node: what it granted.
     windows: [Option<Granted>; NODES],
@@ -82,7 +86,7 @@ struct Granted {
     window: Window,
     by: Life,
     /// The peer's address handle then.
-    ahn: efa_core::Ahn,
+    ahn: Ahn,
 }
 
 struct Shared {
@@ -116,6 +120,8 @@ pub(crate) struct World {
     lent: BTreeMap<u64, (Life, Vec<Lent>)>,
     /// Who each life is to others.
     addresses: BTreeMap<Life, (Gid, Qpn)>,
+    /// Address handles that each node ever had.
+    handles: BTreeSet<(usize, Ahn)>,
     /// Peers kept until all is done.
     strangers: Vec<Peer<OneWay>>,
     kept: Vec<Peer<Mutual>>,

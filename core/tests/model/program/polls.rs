@@ -21,7 +21,11 @@ impl World {
                 Qp::Err(qp) => (qp.poll(), qp.stats(), qp.cause().copied()),
             };
             assert!(stats.stale == 0 || self.setup.stale > 0, "{stats:?}");
-            let Some(event) = event else { continue };
+            let Some(event) = event else {
+                // Both queues were read.
+                self.nodes[node].haunted = false;
+                continue;
+            };
             self.resolve(node, life, event, fate);
             if let Some(expected) = self.srd.cause(life) {
                 let cause = cause.map(|failure| (failure.token.unwrap().0, failure.status().unwrap().number()));
@@ -58,14 +62,18 @@ impl World {
             }
             Said::Received { len, imm, from } => {
                 assert!(bytes[len..].iter().all(|byte| *byte == UNTOUCHED), "bytes beyond the message");
-                let sender = self.srd.arrived(token, imm, Some(len), Some(&bytes[..len]));
-                self.check_sender(sender, from);
+                self.check_sender(node, from, true);
+                let addresses = &self.addresses;
+                let may_be = |life| addresses.get(&life).is_some_and(|(_, qpn)| *qpn == from.qpn());
+                self.srd.arrived(token, imm, Some(len), Some(&bytes[..len]), may_be);
                 self.reached.insert("a message received");
             }
             Said::Written { len, imm, from } => {
                 assert!(bytes.iter().all(|byte| *byte == UNTOUCHED), "bytes of a write in a receive");
-                let sender = self.srd.arrived(token, Some(imm), len, None);
-                self.check_sender(sender, from);
+                self.check_sender(node, from, false);
+                let addresses = &self.addresses;
+                let may_be = |life| addresses.get(&life).is_some_and(|(_, qpn)| *qpn == from.qpn());
+                self.srd.arrived(token, Some(imm), len, None, may_be);
                 self.reached.insert("a write with immediate received");
             }
             Said::Failed(failure) => {
@@ -116,11 +124,15 @@ impl World {
         back.collect()
     }
 
-    fn check_sender(&self, life: Life, from: Sender) {
-        let Some(sender) = self.addresses.get(&life) else { panic!("{life} was never up") };
-        assert_eq!(from.qpn(), sender.1);
-        if let Sender::Unknown { gid: Some(gid), .. } = from {
-            assert_eq!(gid, sender.0);
+    /// A handle that is named is one that this node has, or had; else the device is told, of a message (R23, R24).
+    fn check_sender(&mut self, node: usize, from: Sender, is_message: bool) {
+        match from {
+            Sender::Known { ahn, .. } => assert!(self.handles.contains(&(node, ahn)), "{from:?}"),
+            Sender::Unknown { gid, qpn } => {
+                let known = self.addresses.values().any(|address| (gid, qpn) == (Some(address.0), address.1));
+                assert!(if is_message { known } else { gid.is_none() }, "{from:?}");
+                self.reached.insert("an unknown sender");
+            }
         }
     }
 }

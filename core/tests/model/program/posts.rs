@@ -7,7 +7,7 @@ use efa_core::work::{Operation, RecvTarget};
 use efa_core::{Error, Token};
 
 use super::srd::{Kind, Life, Request};
-use super::{Granted, Known, Lent, Node, Piece, Qp, SHARED, World, pattern};
+use super::{DEPTH, Fate, Granted, Known, Lent, Node, Piece, Qp, SHARED, World, pattern};
 
 /// Polls after which whatever can complete has.
 pub(super) const LONG: usize = 2000;
@@ -25,12 +25,21 @@ pub(super) fn lent(slice: &[u8], owner: usize) -> Lent {
 impl World {
     /// A peer of a node, taken out of its place meanwhile.
     pub(super) fn with_peer(&mut self, node: usize, other: usize, call: impl FnOnce(&mut Self, &Known)) {
+        self.exorcise(node, self.srd.sends(self.nodes[node].life) + 1);
         if !matches!(self.nodes[node].qp, Qp::Up(_)) {
             return;
         }
         if let Some(known) = self.nodes[node].peers[other].take() {
             call(self, &known);
             self.nodes[node].peers[other] = Some(known);
+        }
+    }
+
+    /// Reads what haunts a queue before it takes the room of what is posted.
+    pub(super) fn exorcise(&mut self, node: usize, in_flight: usize) {
+        let is_full = in_flight + usize::from(self.setup.stale) > DEPTH as usize;
+        while is_full && self.nodes[node].haunted && !matches!(self.nodes[node].qp, Qp::None) {
+            self.poll(node, 1, Fate::Keep);
         }
     }
 
@@ -249,6 +258,7 @@ impl World {
     }
 
     pub(super) fn recv(&mut self, node: usize, halves: bool) {
+        self.exorcise(node, self.srd.in_flight(self.nodes[node].life) + 1);
         let Some(mut piece) = self.piece(node) else { return };
         piece.slice.fill(UNTOUCHED);
         let owner = piece.owner;
@@ -267,6 +277,7 @@ impl World {
     }
 
     pub(super) fn recv_list(&mut self, node: usize, count: u8) {
+        self.exorcise(node, DEPTH as usize);
         let mut list = Vec::new();
         for _ in 0..count {
             let Some(mut piece) = self.piece(node) else { break };
@@ -297,6 +308,7 @@ impl World {
 
     /// A write in parts: while it goes on nothing else is in flight here.
     pub(super) fn split(&mut self, node: usize, other: usize, chunk: usize) {
+        self.exorcise(node, DEPTH as usize);
         if self.srd.in_flight(self.nodes[node].life) > 0 || self.srd.is_dead(self.nodes[node].life) {
             return;
         }

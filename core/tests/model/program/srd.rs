@@ -66,6 +66,8 @@ struct Operation {
 struct Message {
     request: Request,
     state: State,
+    /// It was received, or one that looks the same.
+    arrived: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +79,8 @@ enum State {
     Perhaps,
     /// It was too long for a receive, which it took.
     TooLong,
-    /// It arrived, or never will.
-    Over,
+    /// It is not there.
+    Never,
 }
 
 #[derive(Debug)]
@@ -191,7 +193,7 @@ impl Srd {
         let arrives = request.kind == Kind::Send || request.imm.is_some();
         let message = arrives.then_some(self.messages.len());
         if arrives {
-            self.messages.push(Message { request: request.clone(), state: State::InFlight });
+            self.messages.push(Message { request: request.clone(), state: State::InFlight, arrived: false });
         }
         let before = self.operations.insert(token, Operation { request, may, heard, message });
         assert!(before.is_none());
@@ -317,7 +319,7 @@ impl Srd {
     /// Whether there may be more messages than receives.
     fn is_starved(&self, life: Life) -> bool {
         let receives = self.receives.values().filter(|receive| receive.0 == life).count();
-        let messages = self.messages.iter().filter(|message| message.state != State::Over);
+        let messages = self.messages.iter().filter(|message| !message.arrived && message.state != State::Never);
         receives < messages.filter(|message| message.request.to.is_none_or(|to| to == life)).count()
     }
 
@@ -347,14 +349,14 @@ impl Srd {
             self.hear(&operation);
         }
         let mut state = match status {
-            BAD_ADDRESS | NO_RECEIVE | UNKNOWN_PEER => State::Over,
+            BAD_ADDRESS | NO_RECEIVE | UNKNOWN_PEER => State::Never,
             TOO_LONG => State::TooLong,
             _ => State::Perhaps,
         };
         if let (State::TooLong, Some(to)) = (state, operation.request.to) {
             let too_short = &mut self.lives[to].too_short;
             if *too_short > 0 {
-                (*too_short, state) = (*too_short - 1, State::Over);
+                (*too_short, state) = (*too_short - 1, State::Never);
             }
         }
         self.finish(token, &operation, false, state);
@@ -370,26 +372,32 @@ impl Srd {
         }
     }
 
-    /// Something arrived in a receive: a message with its bytes, or a write with none.
-    pub(super) fn arrived(&mut self, token: u64, imm: Option<u32>, len: Option<usize>, bytes: Option<&[u8]>) -> Life {
+    /// Something arrived in a receive: a message with its bytes, or a write with none, from a life that may be `from`.
+    pub(super) fn arrived(
+        &mut self,
+        token: u64,
+        imm: Option<u32>,
+        len: Option<usize>,
+        bytes: Option<&[u8]>,
+        from: impl Fn(Life) -> bool,
+    ) {
         let (life, room) = self.receives.remove(&token).expect("a receive in flight");
         let kind = if bytes.is_some() { Kind::Send } else { Kind::Write };
         assert!(kind == Kind::Write || len.is_some_and(|len| len <= room));
         let fits = |message: &&mut Message| {
-            let request = &message.request;
+            let Message { request, arrived, .. } = message;
             let same = match (bytes, &request.bytes) {
                 (Some(arrived), Some(sent)) => arrived == sent,
                 _ => true,
             };
-            let to_here = request.to.is_none_or(|to| to == life);
-            to_here && request.kind == kind && request.imm == imm && len.is_none_or(|len| len == request.len) && same
+            let to_here = request.to.is_none_or(|to| to == life) && from(request.from);
+            let alike = request.kind == kind && request.imm == imm && len.is_none_or(|len| len == request.len);
+            !*arrived && to_here && alike && same
         };
         // Of those that look alike first the one that is known to be here.
-        let order = [State::Sent, State::InFlight, State::Perhaps];
-        for state in order {
+        for state in [State::Sent, State::InFlight, State::Perhaps] {
             if let Some(message) = self.messages.iter_mut().filter(|message| message.state == state).find(fits) {
-                message.state = State::Over;
-                return message.request.from;
+                return message.arrived = true;
             }
         }
         panic!("{bytes:?} with {imm:?} of {len:?} bytes was not sent to {life}, or arrived before");
@@ -405,7 +413,7 @@ impl Srd {
                     self.messages.iter_mut().filter(|message| message.request.to.is_none_or(|to| to == life));
                 let mut longer = messages.filter(|message| message.request.len > room);
                 match longer.find(|message| message.state == State::TooLong) {
-                    Some(message) => message.state = State::Over,
+                    Some(message) => message.state = State::Never,
                     None => {
                         assert!(longer.next().is_some() || self.is_sent_longer(life, room), "none was longer");
                         self.lives[life].too_short += 1;
@@ -517,11 +525,22 @@ impl Srd {
         operations.chain(receives.map(|(token, _)| *token)).collect()
     }
 
-    /// What was done arrived: asked when all was polled.
+    /// What was done arrived, and nothing else did: asked when all was polled. Of messages that look alike as many.
     pub(super) fn check_arrivals(&self) {
-        let sent = self.messages.iter().filter(|message| message.state == State::Sent);
-        let missing = sent.filter(|message| message.request.to.is_some_and(|to| !self.lives[to].lost));
-        let missing: Vec<_> = missing.map(|message| &message.request).collect();
-        assert!(missing.is_empty(), "done, and never arrived: {missing:?}");
+        for message in self.messages.iter().filter(|message| message.state == State::Sent || message.arrived) {
+            let about = |message: &Message| {
+                let Request { kind, to, imm, len, bytes, .. } = message.request.clone();
+                (kind, to, imm, len, bytes)
+            };
+            let (mut sent, mut arrived, mut perhaps) = (0, 0, 0);
+            for other in self.messages.iter().filter(|other| about(other) == about(message)) {
+                sent += u32::from(other.state == State::Sent);
+                arrived += u32::from(other.arrived);
+                perhaps += u32::from(matches!(other.state, State::Sent | State::InFlight | State::Perhaps));
+            }
+            assert!(arrived <= perhaps, "arrived though it failed there: {message:?}");
+            let heard = message.request.to.is_some_and(|to| !self.lives[to].lost);
+            assert!(!heard || sent <= arrived, "done, and never arrived: {message:?}");
+        }
     }
 }
