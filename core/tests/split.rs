@@ -187,6 +187,18 @@ fn what_a_shut_down_reclaims_is_no_success_and_an_event_with_a_parts_token_is_no
 }
 
 #[test]
+fn parts_on_a_queue_pair_that_failed_are_refused_rather_than_kept_waiting_for_room() {
+    let mut stage = stage(config(Profile::RDMA).fail_nth(1, CompletionStatus::LocalQpInternalError), 4);
+    let Stage { a, window, .. } = &mut stage;
+    a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
+    assert!(matches!(wait(&mut a.endpoint), Event::Failed { .. }));
+    let mut write = Split::<_, 2>::new(zeros(&a.pd, 100), *window, 10, FIRST).unwrap();
+    let refused = write.post(&mut a.endpoint, |part, window| a.peer.write(part, window));
+    assert_eq!(refused.unwrap_err(), Error::QueueFailed);
+    assert_eq!(write.into_slice().unwrap().len(), 100);
+}
+
+#[test]
 fn what_cannot_be_split_is_refused_with_the_slice() {
     let stage = stage(config(Profile::RDMA), 2);
     let (_, whole) = slice(&stage.a.pd, &content(5000));
