@@ -44,6 +44,7 @@ fn setup(flags: u8, input: &mut Input<'_>) -> Setup {
         silent_death: false,
         reuse_numbers: true,
         near_wrap: None,
+        one_queue: flags & 16 != 0,
         impatient: flags >> 1 & 7,
     };
     if flags & HOSTILE == 0 {

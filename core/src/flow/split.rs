@@ -135,11 +135,7 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
         make: impl Fn(Slice, RemoteWindow<A>) -> O,
     ) -> Result<usize, Error> {
         let mut count = 0;
-        // A failed queue pair has no room for ever: its refusal is told.
-        while self.failed.is_none()
-            && self.posted - self.joined < N as u64
-            && (qp.can_post() || qp.inner.send.has_failed())
-        {
+        while self.failed.is_none() && self.posted - self.joined < N as u64 {
             let Some(rest) = self.rest.take() else { break };
             let offset = self.posted * self.chunk as u64;
             let (part, rest) = if rest.len() > self.chunk {
@@ -165,7 +161,12 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
             };
             let (part, error) = refused.into_parts();
             self.rest = join(Some(part), rest);
-            return Err(error);
+            return match error {
+                Error::QueueFull { .. } => Ok(count),
+                // The ends of the parts in flight come first. A queue that failed has no room ever again.
+                Error::QueueFailed if self.in_flight > 0 => Ok(count),
+                error => Err(error),
+            };
         }
         Ok(count)
     }

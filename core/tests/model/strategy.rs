@@ -45,10 +45,12 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         any::<bool>(),
         weighted(0.3, 0..40u8),
+        any::<bool>(),
     );
     (any::<u64>(), any::<bool>(), wire, device, 0..8u8).prop_map(|(seed, shuffle, wire, device, impatient)| {
         let (piece, loss, delay, rnr, fail_nth) = wire;
-        let (fail_verb, unknown_senders, stale, strict_overruns, silent_death, reuse_numbers, near_wrap) = device;
+        let (fail_verb, unknown_senders, stale, strict_overruns, silent_death, reuse_numbers, near_wrap, one_queue) =
+            device;
         Setup {
             seed,
             shuffle,
@@ -65,6 +67,7 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
             silent_death,
             reuse_numbers,
             near_wrap,
+            one_queue,
             impatient,
         }
     })

@@ -72,7 +72,9 @@ impl World {
             RtsAttr::new().rnr_retry(ctx.require::<SetRnrRetry>().unwrap(), RnrRetry::times(times).unwrap())
         });
         let key = Qkey::from_random(ctx.provider().entropy());
-        let endpoint = pd.create_qp(kind, Depth::new(DEPTH, DEPTH).recv_buffers(2)).and_then(|reset| {
+        let depth = Depth::new(DEPTH, DEPTH).recv_buffers(2);
+        let depth = if self.setup.one_queue { depth.one_completion_queue() } else { depth };
+        let endpoint = pd.create_qp(kind, depth).and_then(|reset| {
             let init = reset.init(InitAttr::new(key)).map_err(|refused| refused.error())?;
             let rtr = init.rtr().map_err(|refused| refused.error())?;
             rtr.rts(attr).map_err(|refused| refused.error())
@@ -130,6 +132,7 @@ impl World {
             }
         };
         self.nodes[node].qp = Qp::Up(qp);
+        self.srd.resumed(life);
         self.reached.insert("a drain");
     }
 

@@ -37,7 +37,7 @@ impl World {
 
     /// Reads what haunts a queue before it takes the room of what is posted.
     pub(super) fn exorcise(&mut self, node: usize, in_flight: usize) {
-        let is_full = in_flight + usize::from(self.setup.stale) > DEPTH as usize;
+        let is_full = self.setup.one_queue || in_flight + usize::from(self.setup.stale) > DEPTH as usize;
         while is_full && self.nodes[node].haunted && !matches!(self.nodes[node].qp, Qp::None) {
             self.poll(node, 1, Fate::Keep);
         }

@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     pub(crate) silent_death: bool,
     pub(crate) reuse_numbers: bool,
     pub(crate) near_wrap: Option<u8>,
+    /// Queue pairs have one completion queue for both queues.
+    pub(crate) one_queue: bool,
     /// Which nodes are shut down with no patience at the end, one bit each.
     pub(crate) impatient: u8,
 }

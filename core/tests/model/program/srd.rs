@@ -230,6 +230,11 @@ impl Srd {
         self.observe();
     }
 
+    /// Back to RTS, with a send queue that takes operations again.
+    pub(super) fn resumed(&mut self, life: Life) {
+        self.lives[life].failed = false;
+    }
+
     /// Its end: all in flight is resolved.
     pub(super) fn end(&mut self, life: Life) {
         self.lives[life].reachable = false;
