@@ -359,7 +359,10 @@ fn a_queue_pair_that_failed_sends_again_in_its_next_life() {
     assert!(qp.can_post(), "RESET makes the send queue anew");
     assert_eq!(qp.cause(), None);
     let peer = qp.resolve_address(EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) }).unwrap();
-    qp.post(peer.one_way().send_empty(), Token(2)).unwrap();
+    for token in 0..u64::from(DEPTH) {
+        qp.post(peer.one_way().send_empty(), Token(token)).unwrap();
+    }
+    assert!(!qp.can_post(), "all of its depth, and no more");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use common::{
 };
 use efa_core::memory::RemoteWrite;
 use efa_core::qp::{
-    AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpState, QueuePair, Reset, RnrRetry, RtsAttr, SendOnly, Srd,
-    Unsolicited, ops,
+    AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpState, QpType, QueuePair, Reset, RnrRetry, RtsAttr, SendOnly, Srd,
+    Unsolicited, ops, transition,
 };
 use efa_core::soft::{Profile, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
@@ -415,4 +415,17 @@ fn a_queue_pair_in_init_dropped_gives_its_receives_back() {
     // The slice went back to the region as a handle, not to us: only dropping it all frees the memory.
     drop((kept, region));
     assert_eq!(ctx.leaks().regions(), 0);
+}
+
+#[test]
+fn every_state_has_the_verbs_number_and_one_that_nobody_knows_leads_nowhere() {
+    for (number, state) in (0..).zip(QpState::ALL) {
+        assert_eq!((state.number(), QpState::from_number(number)), (number, state));
+        for unknown in [QpState::Unknown(7), QpState::from_number(u32::MAX)] {
+            assert!(
+                transition(QpType::Srd, unknown, state).is_none() && transition(QpType::Srd, state, unknown).is_none()
+            );
+        }
+    }
+    assert_eq!(QpState::from_number(9).number(), 9);
 }

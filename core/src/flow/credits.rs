@@ -83,6 +83,7 @@ mod tests {
         assert_eq!(receiver.tell(4), None);
         receiver.posted(1);
         sender.add(receiver.tell(4).unwrap_or(0));
+        assert_eq!(sender.available(), 4);
         assert_eq!(receiver.tell(1), None);
         assert_eq!((0..6).filter(|_| sender.take()).count(), 4);
         sender.put_back();

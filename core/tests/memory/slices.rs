@@ -142,6 +142,9 @@ fn every_owner_comes_back_as_it_was() {
     assert!(vec.capacity() >= 100);
     assert_eq!(&round_trip(two, vec![0; 48].into_boxed_slice(), 48)[..5], b"owned");
     assert_eq!(&round_trip(two, Pages::new(1, PageSize::Base).unwrap(), 4096)[..5], b"owned");
+    let mut pages = Pages::new(1, PageSize::Base).unwrap();
+    pages[4095] = 7;
+    assert_eq!(round_trip(two, pages, 4096)[4095], 7);
     if !cfg!(miri) {
         let huge = round_trip(two, Pages::new(1, PageSize::Huge).unwrap(), 2 << 20);
         assert_eq!(huge.as_ptr().addr() % (2 << 20), 0);

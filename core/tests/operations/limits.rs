@@ -42,6 +42,8 @@ fn h13_r11_a_send_of_max_goes_and_one_byte_more_is_refused_with_the_number() {
     assert_eq!(refused.into_inner().len(), 101);
     let two = [zeros(&a.pd, 100), zeros(&a.pd, 1)];
     assert_eq!(a.endpoint.post(a.peer.send(two), Token(2)).unwrap_err().error(), error);
+    let two_kinds = (zeros(&a.pd, 100), zeros(&a.pd, 1).freeze().unwrap());
+    assert_eq!(a.endpoint.post(a.peer.send(two_kinds), Token(2)).unwrap_err().error(), error);
     assert!(error.to_string().contains("R11") && error.to_string().contains("split"), "{error}");
     assert_eq!(a.endpoint.in_flight(), 0);
 }
@@ -96,6 +98,7 @@ fn an_rdma_beyond_its_window_is_refused_with_both_lengths() {
     let (mut a, b) = pair();
     let (_memory, window) = window(&b, &a);
     let small = window.range(4000..4096).unwrap();
+    assert_eq!((small.len(), small.is_empty()), (96, false));
     let refused = a.endpoint.post(a.peer.write(zeros(&a.pd, 97), small), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::OutOfBounds { offset: 0, len: 97, within: 96 });
     let refused = a.endpoint.post(a.peer.read(refused.into_inner(), small), Token(1)).unwrap_err();

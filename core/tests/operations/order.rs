@@ -68,6 +68,7 @@ fn h27_r16_messages_arrive_out_of_order_for_some_seed_and_reorder_and_arrivals_r
         }
         let mut posted = 0;
         let mut chunks = Arrivals::expect(COUNT.into());
+        let mut here = 0;
         while !chunks.all_here() {
             if posted < COUNT && a.endpoint.can_post() {
                 let range = window.range(u64::from(posted) * 16..u64::from(posted) * 16 + 16).unwrap();
@@ -78,6 +79,8 @@ fn h27_r16_messages_arrive_out_of_order_for_some_seed_and_reorder_and_arrivals_r
             let _ = a.endpoint.poll();
             if let Some(Event::WriteArrived(_)) = b.endpoint.poll() {
                 chunks.arrived().unwrap();
+                here += 1;
+                assert_eq!(chunks.missing(), u64::from(COUNT) - here);
             }
         }
         let mut bytes = [0; 16 * COUNT as usize];
