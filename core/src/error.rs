@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::flags::Access;
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 use crate::wire::Features;
 use crate::{Ahn, Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
 
@@ -250,6 +250,8 @@ pub enum Limit {
     RdmaBytes,
     /// Bytes of one buffer of a receive.
     RecvBytes,
+    /// Bytes of a receive of a UD queue pair.
+    DatagramBytes,
     /// Receiver-not-ready retries.
     RnrRetries,
     /// A packet sequence number.
@@ -404,6 +406,12 @@ impl fmt::Display for Error {
             Self::ZeroGid => f.write_str(
                 "the GID is all zeros, which is nobody (R27): the peer published its address before it was ready",
             ),
+            Self::FeatureMismatch { ours, theirs } if (*ours ^ *theirs).contains(Features::DATAGRAM) => write!(
+                f,
+                "the peer's queue pair is {}, ours is {}: one cannot reach the other (R05); make both of the same kind",
+                type_of(*theirs),
+                type_of(*ours)
+            ),
             Self::FeatureMismatch { ours, theirs } => write!(
                 f,
                 "the peer's queue pair has features {}, ours has {}: the device would answer status 18 (R05); make \
@@ -479,6 +487,11 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+/// The type of a queue pair with these features.
+fn type_of(features: Features) -> QpType {
+    if features.contains(Features::DATAGRAM) { QpType::Ud } else { QpType::Srd }
 }
 
 /// The names of a set's flags, or "none".
@@ -587,6 +600,7 @@ impl fmt::Display for Limit {
             Self::MessageBytes => "bytes of one message",
             Self::RdmaBytes => "bytes of one RDMA operation",
             Self::RecvBytes => "bytes of one receive buffer",
+            Self::DatagramBytes => "bytes of a UD receive, where a header of 40 precedes the payload",
             Self::RnrRetries => "receiver-not-ready retries",
             Self::SequenceNumber => "a packet sequence number",
             Self::Members => "queue pairs of the group",

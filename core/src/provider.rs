@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
-use crate::qp::{QpAttr, QpState};
+use crate::qp::{QpAttr, QpState, QpType};
 use crate::ring::{AtomicWord, Slot};
 use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 
@@ -138,6 +138,9 @@ pub struct CqInit {
 /// What a queue pair is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
+    /// Its type. SRD is a driver type of EFA's own to the verbs, UD is theirs; UD has SEND and SEND with immediate
+    /// for `ops`, and is never `unsolicited`.
+    pub qp_type: QpType,
     /// Send queue entries wanted.
     pub send_depth: u32,
     /// Receives wanted.

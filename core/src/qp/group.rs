@@ -8,7 +8,9 @@
 use core::fmt;
 use core::ops::Deref;
 
-use super::{AnyQueuePair, Depth, Endpoint, InitAttr, Inner, QpAttr, QpKind, QpState, QueuePair, RtsAttr, Shutdown};
+use super::{
+    AnyQueuePair, Depth, Endpoint, InitAttr, Inner, QpAttr, QpKind, QpState, QueuePair, Retries, RtsAttr, Shutdown,
+};
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
@@ -121,7 +123,12 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     /// [`Error::AboveLimit`] if the completion queue has no room for its depths and its unsolicited arrivals beside
     /// those of the others (R17), [`Error::UnreadCompletions`] if another left and the queue was not polled empty
     /// since (R21), [`Error::Exhausted`] if there are `N`, or what the device answered.
-    pub fn endpoint_with(&mut self, depth: Depth, init: InitAttr, rts: RtsAttr) -> Result<MemberId, Error> {
+    pub fn endpoint_with<R: Retries<K>>(
+        &mut self,
+        depth: Depth,
+        init: InitAttr,
+        rts: RtsAttr<R>,
+    ) -> Result<MemberId, Error> {
         let room = Inner::room::<K>(&self.provider, depth)?;
         let asked = self.reserved.saturating_add(room);
         if asked > self.capacity {

@@ -10,7 +10,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU32;
 
 use super::completions::{self, Completions};
-use super::{Depth, QpAttr, QpKind, QpState};
+use super::{Depth, QpAttr, QpKind, QpState, QpType};
 use crate::error::Limit;
 use crate::memory::Buffers;
 use crate::provider::{Provider, QpInit};
@@ -62,6 +62,7 @@ pub(crate) struct Identity {
     pub(crate) max_inline: u16,
     /// Buffers of one SEND.
     pub(crate) max_buffers: u8,
+    pub(crate) qp_type: QpType,
     pub(crate) qpn: Qpn,
     pub(crate) qkey: Qkey,
     pub(crate) incarnation: Incarnation,
@@ -116,11 +117,13 @@ impl<P: Provider> Inner<P> {
                 pd: P::pd_id(pd),
                 max_rdma: limits.max_rdma_size,
                 max_inline: init.inline.min(queues.send.inline),
+                qp_type: K::TYPE,
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
                 max_buffers: init.send_sge,
-                max_msg: limits.max_msg_size,
+                // The length in a completion, with the header, has 16 bits.
+                max_msg: limits.max_msg_size.min(u32::from(u16::MAX - u16::from(K::TYPE.header()))),
             },
             reports_gid: recv_ring.reports_gid(),
             provider: provider.clone(),
@@ -223,6 +226,7 @@ fn checked<K: QpKind>(depth: Depth, limits: &Limits) -> Result<QpInit, Error> {
     let inline = depth.inline.unwrap_or(max_inline);
     above(Limit::InlineBytes, inline.into(), max_inline.into())?;
     Ok(QpInit {
+        qp_type: K::TYPE,
         send_depth: depth.send.max(limits.min_send_depth).max(1),
         recv_depth: depth.recv.max(1),
         send_sge: send_buffers,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::QpType;
 use crate::caps::sealed::Sealed;
 use crate::flags::SendOps;
 use crate::wire::Features;
@@ -39,9 +40,12 @@ pub type SendOnly = Srd<{ ops::SEND | ops::SEND_WITH_IMM }>;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no kind of queue pair (R06, R29)",
     label = "not a kind of queue pair",
-    note = "EFA has SRD: `ctx.require::<Srd>()?` for all five operations, `Srd<{{ ops::SEND | ops::RDMA_READ }}>` for some"
+    note = "EFA has SRD: `ctx.require::<Srd>()?` for all five operations, `Srd<{{ ops::SEND | ops::RDMA_READ }}>` for some",
+    note = "and UD: `ctx.require::<Ud>()?`, for SENDs that may be lost"
 )]
 pub trait QpKind: Requirement + 'static {
+    /// The device's type, which has a state table of its own (R01).
+    const TYPE: QpType;
     /// The operations it may post (R06).
     const OPS: SendOps;
     /// The features it shares with its peers (R05).
@@ -67,6 +71,7 @@ impl<const OPS: u8, F: FeatureSet> Requirement for Srd<OPS, F> {
 }
 
 impl<const OPS: u8, F: FeatureSet> QpKind for Srd<OPS, F> {
+    const TYPE: QpType = QpType::Srd;
     const OPS: SendOps = SendOps::from_bits_retain(OPS);
     type Features = F;
 }
@@ -105,8 +110,8 @@ impl FeatureSet for Unsolicited {
 #[diagnostic::on_unimplemented(
     message = "this peer was resolved for feature set `{Self}`, the queue pair has `{F}` (R05)",
     label = "feature sets differ",
-    note = "both queue pairs must be made with the same feature set, or the device answers status 18",
-    note = "make both of one kind: `Srd` or `Srd<{{ ops::ALL }}, Unsolicited>`"
+    note = "both queue pairs must be made with the same feature set, or the device answers status 18, or drops what is sent",
+    note = "make both of one kind: `Srd`, `Srd<{{ ops::ALL }}, Unsolicited>` or `Ud`"
 )]
 pub trait SameFeatures<F>: FeatureSet {}
 
@@ -129,7 +134,8 @@ has!(
     #[diagnostic::on_unimplemented(
         message = "`{Self}` was not made for RDMA write (R06)",
         label = "posted on a queue pair of kind `{Self}`",
-        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE }}>`, or `Srd` for all five"
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE }}>`, or `Srd` for all five",
+        note = "`Ud` has SEND only: for RDMA make an SRD queue pair at both ends"
     )]
     HasWrite: 1 3 5 7 9 11 13 15 17 19 21 23 25 27 29 31
 );
@@ -138,7 +144,8 @@ has!(
     #[diagnostic::on_unimplemented(
         message = "`{Self}` was not made for RDMA write with immediate (R06)",
         label = "posted on a queue pair of kind `{Self}`",
-        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE_WITH_IMM }}>`, or `Srd` for all five"
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_WRITE_WITH_IMM }}>`, or `Srd` for all five",
+        note = "`Ud` has SEND only: for RDMA make an SRD queue pair at both ends"
     )]
     HasWriteImm: 2 3 6 7 10 11 14 15 18 19 22 23 26 27 30 31
 );
@@ -165,7 +172,20 @@ has!(
     #[diagnostic::on_unimplemented(
         message = "`{Self}` was not made for RDMA read (R06)",
         label = "posted on a queue pair of kind `{Self}`",
-        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_READ }}>`, or `Srd` for all five"
+        note = "name the operation in the kind: `Srd<{{ ops::SEND | ops::RDMA_READ }}>`, or `Srd` for all five",
+        note = "`Ud` has SEND only: for RDMA make an SRD queue pair at both ends"
     )]
     HasRead: 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
 );
+
+/// Kinds that try again, as often as they are told, where the peer has no receive posted.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` takes no RNR retry (R01)",
+    label = "a retry was set for a queue pair of kind `{Self}`",
+    note = "a datagram that finds no receive is dropped while its send succeeds: there is nothing to retry",
+    note = "leave `rnr_retry(..)` out; for SENDs that wait for a receive make an SRD queue pair at both ends"
+)]
+pub trait HasRnrRetry: QpKind {}
+
+#[diagnostic::do_not_recommend]
+impl<const OPS: u8, F: FeatureSet> HasRnrRetry for Srd<OPS, F> {}

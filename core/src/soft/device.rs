@@ -332,6 +332,7 @@ unsafe impl Provider for SoftDevice {
             index,
             Qp {
                 nic: self.nic,
+                qp_type: init.qp_type,
                 qpn,
                 pd: pd.index,
                 send_cq: send_cq.index,

@@ -126,6 +126,9 @@ impl State {
         if !self.choose() {
             return;
         }
+        if self.has_datagram() {
+            return self.deliver_datagram();
+        }
         let Some(packet) = self.packet_at(self.head) else { return };
         let (qp, entry) = (packet.qp, [packet.entry[0], packet.entry[1]]);
         match self.attempt(packet) {
@@ -298,7 +301,9 @@ impl State {
             *local = Some(span.ok_or(Status::LocalInvalidLkey)?);
             request.len = request.len.checked_add(*buffer as u32).ok_or(Status::LocalBadLength)?;
         }
-        if request.len > self.config.limits.max_msg_size { Err(Status::LocalBadLength) } else { Ok(()) }
+        // With its header, which counts, a datagram must not have more than a completion can tell.
+        let longest = self.config.limits.max_msg_size.min(u32::from(u16::MAX - u16::from(qp.qp_type.header())));
+        if request.len > longest { Err(Status::LocalBadLength) } else { Ok(()) }
     }
 
     #[inline(always)]

@@ -99,7 +99,7 @@ impl Config {
     /// Of 1000 requests and answers so many are lost; each is sent again after some turns, at most
     /// `retransmissions` times in a row. Then it ends, with status 13 if the peer's device ever answered this one,
     /// else 15: as on the real wire, it may have been executed all the same. What the peer has executed is not
-    /// executed again.
+    /// executed again. A datagram is sent once: lost is lost.
     pub const fn lose(mut self, per_mille: u16, retransmissions: u8) -> Self {
         (self.faults.loss, self.faults.retransmissions) = (per_mille, retransmissions);
         self
@@ -112,7 +112,7 @@ impl Config {
     }
 
     /// The first `attempts` of each message that needs a receive find none, whatever is posted: status 10 if the
-    /// requester retries less often.
+    /// requester retries less often. A datagram has one attempt, and is dropped.
     pub const fn force_rnr(mut self, attempts: u8) -> Self {
         self.faults.rnr = attempts;
         self

@@ -22,7 +22,7 @@ const RETRANSMIT_TURNS: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     /// What it ends with, unexecuted.
-    forced: Option<Status>,
+    pub(super) forced: Option<Status>,
     /// It was executed, and this answer is on its way.
     answer: Option<Status>,
     /// Times in a row that it was lost.
@@ -81,6 +81,9 @@ impl State {
     pub(super) fn deliver_hostile(&mut self) {
         if !self.choose() {
             return;
+        }
+        if self.has_datagram() {
+            return self.deliver_datagram();
         }
         let Some(packet) = self.packet_at(self.head) else { return };
         let (qp, entry, trial, attempts) =
@@ -174,7 +177,7 @@ impl State {
     }
 
     /// Whether this request or answer is lost.
-    fn is_lost(&mut self) -> bool {
+    pub(super) fn is_lost(&mut self) -> bool {
         let loss = u64::from(self.config.faults.loss);
         loss > 0 && self.random() % 1000 < loss
     }

@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::{Config, Counters};
 use crate::entry::Quad;
 use crate::flags::{Access, SendOps};
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 use crate::status::CompletionStatus as Status;
 use crate::{Ahn, Gid, PdId};
 
@@ -133,6 +133,7 @@ pub(super) struct QpEntry {
 #[derive(Debug)]
 pub(super) struct Qp {
     pub(super) nic: u8,
+    pub(super) qp_type: QpType,
     pub(super) qpn: u16,
     pub(super) pd: u16,
     pub(super) send_cq: u16,

@@ -15,6 +15,9 @@ pub(super) const ENOMEM: i32 = 12;
 pub(super) const EINVAL: i32 = 22;
 pub(super) const EOPNOTSUPP: i32 = 95;
 
+/// What a UD queue pair can be made to post.
+const UD_OPS: SendOps = SendOps::SEND.union(SendOps::SEND_WITH_IMM);
+
 pub(super) const fn refused(verb: Verb, errno: i32) -> Error {
     Error::Device { verb, errno }
 }
@@ -51,6 +54,9 @@ pub(super) fn check_qp(caps: Caps, limits: &Limits, init: &QpInit) -> Result<Dep
     }
     if init.unsolicited {
         needs |= Caps::UNSOLICITED_WRITE_RECV;
+    }
+    if init.qp_type == QpType::Ud && (init.unsolicited || !UD_OPS.contains(init.ops)) {
+        return Err(refused(Verb::CreateQp, EOPNOTSUPP));
     }
     if !caps.contains(needs) {
         return Err(Error::Unsupported { needs, has: caps });
@@ -283,7 +289,7 @@ impl State {
         if mask.contains(Mask::CUR_STATE) && attr.cur_state != qp.state {
             return Err(invalid);
         }
-        if !transition(QpType::Srd, qp.state, attr.state).is_some_and(|row| row.allows(mask)) {
+        if !transition(qp.qp_type, qp.state, attr.state).is_some_and(|row| row.allows(mask)) {
             return Err(invalid);
         }
         if mask.contains(Mask::PORT) && attr.port != 1 || mask.contains(Mask::PKEY_INDEX) && attr.pkey_index != 0 {

@@ -93,7 +93,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// [`Error::RecvQueueFull`], [`Error::ForeignDomain`], or [`Error::AboveLimit`] if a buffer has more than
-    /// 65,535 bytes (R12) or there are more buffers than was asked for; with the target.
+    /// 65,535 bytes (R12) or there are more buffers than was asked for, [`Error::BelowLimit`] if it has no room for the
+    /// header that precedes each datagram on UD; with the target.
     #[inline]
     pub fn post_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>>
     where
@@ -184,6 +185,11 @@ impl<P: Provider> Inner<P> {
         if T::BUFFERS > self.recv.max_buffers() {
             let (asked, limit) = (T::BUFFERS.into(), self.recv.max_buffers().into());
             return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
+        }
+        let header = usize::from(self.identity.qp_type.header());
+        if target.total() < header {
+            let (asked, limit) = (target.total() as u64, header as u64);
+            return Err(Refused::new(target, Error::BelowLimit { what: Limit::DatagramBytes, asked, limit }));
         }
         let Raw { count, tag, buffers } = target.into_buffers();
         let staged = self.recv.stage(token.0, tag, count.into(), buffers);
