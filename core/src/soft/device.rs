@@ -68,7 +68,7 @@ impl SoftDevice {
     }
 
     /// Plugs the device in or out: while it is out, whatever is sent to it or by it ends with status
-    /// 13 if one had answered the other before, else 15 (H19).
+    /// 13 if one had answered the other before, else 15 (H19). Datagrams are lost.
     pub fn link(&self, up: bool) {
         if let Some(nic) = self.owner.lock().nics.get_mut(usize::from(self.nic)) {
             nic.up = up;
@@ -76,7 +76,8 @@ impl SoftDevice {
     }
 
     /// Kills the program that uses the device, as far as the device has to do with it: all its queue pairs are gone
-    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost. What was
+    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost; datagrams are
+    /// dropped. What was
     /// in flight here is flushed, or, by [`Config::silent_death`], never completes. The handles that are left
     /// can be moved to ERR, where they are, and destroyed. Queue pairs made next, by the restarted program, may have
     /// the same numbers at the same address (R20, R25).

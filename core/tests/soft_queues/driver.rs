@@ -9,7 +9,7 @@ use efa_core::entry::{
 use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
 use efa_core::memory::{DmaBuf, Mr, RawMemory, RawParts};
 use efa_core::peer::Ah;
-use efa_core::qp::{QpAttr, QpState};
+use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::ring::{AtomicWord, Word};
 use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
 use efa_core::{CqInit, CqRing, Error, Limits, Provider, Qkey, QpInit, Queues};
@@ -143,7 +143,8 @@ pub(crate) const ALL_OPS: SendOps = SendOps::all();
 pub(crate) const MEMORY: Access = Access::LOCAL_WRITE;
 
 pub(crate) fn init(ops: SendOps) -> QpInit {
-    QpInit { send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
+    let qp_type = QpType::Srd;
+    QpInit { qp_type, send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
 }
 
 pub(crate) fn small() -> Limits {

@@ -10,3 +10,5 @@ mod overruns;
 mod requester;
 mod responder;
 mod threads;
+#[path = "../common/transitions.rs"]
+mod transitions;
