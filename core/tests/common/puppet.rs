@@ -109,6 +109,11 @@ impl Puppet {
         *self.0.moves.lock().unwrap().last().unwrap()
     }
 
+    /// What the last queue pair was made with.
+    pub(crate) fn last_init(&self) -> QpInit {
+        self.qp().init
+    }
+
     fn qp(&self) -> Arc<QpMemory> {
         self.0.qp.lock().unwrap().clone().unwrap()
     }

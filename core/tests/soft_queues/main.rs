@@ -3,6 +3,7 @@
 
 mod bytes;
 mod control;
+mod datagrams;
 mod driver;
 mod lives;
 mod order;
