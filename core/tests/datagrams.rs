@@ -102,8 +102,8 @@ fn on_srd_the_payload_is_all_that_arrived() {
 fn the_header_lies_across_two_buffers_as_bytes_do() {
     let (mut a, mut b) = pair();
     for first in [0, 16, 39, 40, 43] {
-        let lens = [first, 60 - first];
-        b.endpoint.post_recv(lens.map(|len| zeros(&b.pd, len)), Token(1)).unwrap();
+        let target: [Slice; 2] = zeros(&b.pd, 60).split_at(first).unwrap().into();
+        b.endpoint.post_recv(target, Token(1)).unwrap();
         a.endpoint.post(a.peer.send_inline(b"payload").unwrap(), Token(2)).unwrap();
         let Event::Received(message) = wait(&mut b.endpoint) else { panic!() };
         let payload = message.payload();
