@@ -3,10 +3,10 @@
 use efa_core::memory::{Exposed, ExposedPart, Frozen, Region, RemoteRead, RemoteReadWrite, RemoteWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{
-    AnyQueuePair, Depth, Endpoint, Err, Init, InitAttr, QueuePair, Reset, Rtr, Rts, RtsAttr, SendOnly, Sqd, Sqe, Srd,
-    Unsolicited, ops,
+    AnyQueuePair, Datagram, Depth, Endpoint, Err, Init, InitAttr, QueuePair, Reset, RnrRetry, Rtr, Rts, RtsAttr,
+    SendOnly, Sqd, Sqe, Srd, Ud, Unsolicited, ops,
 };
-use efa_core::{Context, Error, Granted, Provider, Refused, Token};
+use efa_core::{Context, Error, Granted, Provider, Refused, SetRnrRetry, Token};
 
 fn up<P: Provider>(qp: QueuePair<P, Reset, Srd>, init: InitAttr, rts: RtsAttr) -> Result<Endpoint<P>, Error> {
     Ok(qp.init(init)?.init(init)?.rtr()?.rts(rts)?)
@@ -104,6 +104,26 @@ fn kinds<P: Provider>(ctx: &Context<P>) -> Result<(), Error> {
     pd.endpoint(send_only, Depth::new(1, 1))?.close()?;
     pd.endpoint(ctx.require::<Srd<{ ops::RDMA_WRITE }>>()?, Depth::new(1, 1))?.close()?;
     Ok(())
+}
+
+fn retries<P: Provider>(qp: QueuePair<P, Rtr, Srd>, token: Granted<SetRnrRetry>) -> Result<Endpoint<P>, Error> {
+    Ok(qp.rts(RtsAttr::new().rnr_retry(token, RnrRetry::FOREVER).psn(7))?)
+}
+
+fn datagrams<P: Provider>(
+    reset: QueuePair<P, Reset, Ud>,
+    rtr: QueuePair<P, Rtr, Ud>,
+    peer: &Peer<Mutual, Datagram>,
+    mut slice: impl FnMut() -> Slice,
+) -> Result<(), Error> {
+    let any: AnyQueuePair<P, Ud> = reset.error()?.into();
+    let mut qp = rtr.rts(RtsAttr::new().psn(7))?;
+    qp.post(peer.send(slice()), Token(0))?;
+    qp.post(peer.send([slice(), slice()]).imm(1), Token(0))?;
+    qp.post(peer.send_inline(b"hello")?.imm(1), Token(0))?;
+    qp.post_recv([slice(), slice()], Token(0))?;
+    drop(any);
+    Ok(qp.close()?)
 }
 
 fn closed(region: Region<Vec<u8>>, slice: Slice) -> Result<Vec<u8>, Error> {

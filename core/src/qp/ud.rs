@@ -87,5 +87,8 @@ impl FeatureSet for Datagram {
     const NEEDS: Caps = Caps::empty();
 }
 
+#[diagnostic::do_not_recommend]
 impl HasSend for Ud {}
+
+#[diagnostic::do_not_recommend]
 impl HasSendImm for Ud {}
