@@ -10,8 +10,8 @@ use efa_core::flags::QpAttrMask as Mask;
 use efa_core::memory::{Buffer, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, Sender};
 use efa_core::qp::{
-    AnyQueuePair, Datagram, Depth, Endpoint, FeatureSet, InitAttr, QpState, QpType, QueuePair, RtsAttr, SendOnly,
-    Shutdown, Srd, Ud,
+    AnyQueuePair, Datagram, Depth, Endpoint, FeatureSet, Group, InitAttr, QpState, QpType, QueuePair, RtsAttr,
+    SendOnly, Shutdown, Srd, Ud,
 };
 use efa_core::soft::{Config, Profile, Side, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
@@ -417,6 +417,43 @@ fn shut_down_resolves_the_receives_of_a_ud_queue_pair_once() {
     let mut flushed = 0;
     let shutdown = b.endpoint.shut_down(|| false, |event| flushed += u32::from(matches!(event, Event::Failed { .. })));
     assert_eq!((shutdown.unwrap(), flushed), (Shutdown { completed: 2, reclaimed: 0 }, 2));
+}
+
+#[test]
+fn a_ud_queue_pair_whose_sends_were_stopped_receives_and_sends_again_after_rts() {
+    let config = config(Profile::NONE).fail_nth(1, CompletionStatus::LocalInvalidAh).stop_sends(true);
+    let (mut a, mut b) = pair_with(config);
+    a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
+    assert_eq!(wait_failed(&mut a.endpoint).status(), Some(CompletionStatus::LocalInvalidAh));
+    let sqe = a.endpoint.query().unwrap().into_sqe().unwrap();
+    let mut again = sqe.resume().unwrap();
+    recv(&mut b, 8);
+    again.post(a.peer.send_empty(), Token(3)).unwrap();
+    assert_eq!(received(&mut b).0.payload(), 40..40);
+    assert!(matches!(wait(&mut again), Event::Sent(done) if done.token == Token(3)));
+}
+
+#[test]
+fn ud_queue_pairs_share_a_completion_queue_as_srd_ones_do() {
+    let ctx = context(Profile::NONE);
+    let pd = ctx.alloc_pd().unwrap();
+    let mut group: Group<_, Ud, 2> = pd.group(required(&ctx), 64).unwrap();
+    let [a, b] = [(); 2].map(|()| group.endpoint(Depth::new(4, 4)).unwrap());
+    let hello = group.queue_pair(b).unwrap().hello();
+    let (to_b, _) = group.queue_pair(a).unwrap().resolve(hello.as_bytes()).unwrap();
+    let refused = group.member(b).unwrap().post_recv(zeros(&pd, 39), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::BelowLimit { what: Limit::DatagramBytes, asked: 39, limit: 40 });
+    group.member(b).unwrap().post_recv(zeros(&pd, 64), Token(1)).unwrap();
+    group.member(a).unwrap().post(to_b.one_way().send_inline(b"hello").unwrap(), Token(2)).unwrap();
+    let mut events = std::iter::from_fn(|| (0..100).find_map(|_| group.poll()));
+    let (first, second) = (events.next().unwrap(), events.next().unwrap());
+    for (member, event) in [first, second] {
+        match event {
+            Event::Received(message) => assert_eq!((member, message.payload()), (b, 40..45)),
+            Event::Sent(done) => assert_eq!((member, done.token), (a, Token(2))),
+            event => panic!("{event:?}"),
+        }
+    }
 }
 
 struct Stage {
