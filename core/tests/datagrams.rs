@@ -217,7 +217,7 @@ fn a_queue_pair_receives_datagrams_from_rtr_on_and_not_in_err() {
     send(&mut a, &peer, b"ready");
     let event = wait(&mut rtr);
     assert!(matches!(&event, Event::Received(message) if message.len == HEADER + 5), "{event:?}");
-    let mut sqd = rtr.rts(RtsAttr::new()).unwrap().drain().unwrap();
+    let mut sqd = rtr.rts(RtsAttr::default()).unwrap().drain().unwrap();
     sqd.post_recv(slice_of(event), Token(1)).unwrap();
     send(&mut a, &peer, b"drained");
     let event = wait(&mut sqd);

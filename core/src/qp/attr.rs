@@ -90,7 +90,7 @@ impl InitAttr {
 
 /// RTR to RTS: the first packet sequence number, and how often a peer that is not ready is tried again, if that
 /// was said.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct RtsAttr<R = DeviceRetry> {
     pub(crate) psn: u32,
     pub(crate) rnr_retry: R,
@@ -109,6 +109,13 @@ impl RtsAttr {
     }
 }
 
+// Of this rule alone: `RtsAttr::default()` then tells which is meant.
+impl Default for RtsAttr {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<R: Copy> RtsAttr<R> {
     /// Another first packet sequence number, 24 bits.
     pub const fn psn(mut self, psn: u32) -> Self {
@@ -118,7 +125,7 @@ impl<R: Copy> RtsAttr<R> {
 }
 
 /// The device's own retry rule.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct DeviceRetry(());
 
 /// A retry rule of one's own choice, by [`RtsAttr::rnr_retry`].

@@ -8,9 +8,12 @@ use efa_core::Token;
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
-use efa_core::qp::{Endpoint, Err, Group, Init, MemberId, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
+use efa_core::qp::{
+    ChosenRetry, Datagram, Endpoint, Err, Group, Init, MemberId, QueuePair, Rtr, RtsAttr, Sqd, Sqe, Srd, Ud,
+    Unsolicited, ops,
+};
 use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
-use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, RecvTarget, SendSource, WritableBuffer};
+use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, Received, RecvTarget, SendSource, WritableBuffer};
 
 use crate::stub::Stub;
 use crate::{any, used};
@@ -42,6 +45,7 @@ pub(crate) const CALLS: &[fn()] = &[
     recv::<[Slice; 2]>,
     recv::<[ExposedPart; 2]>,
     unsolicited,
+    datagrams,
     batch,
     poll,
     group::<1>,
@@ -118,6 +122,19 @@ fn unsolicited() {
     used(qp.poll());
 }
 
+/// The other type: receives with a header.
+fn datagrams() {
+    let (qp, peer): (&mut Endpoint<Stub, Ud>, &Peer<Mutual, Datagram>) = (any(), any());
+    used(qp.post(peer.send(any::<Slice>()), any()));
+    used(qp.post(peer.send(any::<[Slice; 2]>()).imm(any()), any()));
+    used(qp.post_recv(any::<Slice>(), any()));
+    used(qp.post_recv(any::<[Slice; 2]>(), any()));
+    used(qp.poll());
+    used(any::<QueuePair<Stub, efa_core::qp::Reset, Ud>>().error());
+    used(any::<QueuePair<Stub, Rtr, Ud>>().rts(any::<RtsAttr>()));
+    used(any::<Endpoint<Stub, Ud>>().shut_down(any::<bool>, used));
+}
+
 fn batch() {
     let qp: &mut Qp = any();
     used(qp.can_post());
@@ -167,6 +184,7 @@ fn events() {
         used((status.number(), status.wc_status(), status.cause(), status.remedy()));
     }
     used(any::<&Sender>().qpn());
+    used(any::<&Received>().payload());
 }
 
 fn buffers() {
@@ -298,7 +316,8 @@ fn wire() {
 fn states() {
     used(any::<QueuePair<Stub, efa_core::qp::Reset>>().prepare());
     used(any::<QueuePair<Stub, Init>>().rtr());
-    used(any::<QueuePair<Stub, Rtr>>().rts(any()));
+    used(any::<QueuePair<Stub, Rtr>>().rts(any::<RtsAttr>()));
+    used(any::<QueuePair<Stub, Rtr>>().rts(any::<RtsAttr<ChosenRetry>>()));
     used(any::<Qp>().drain());
     used(any::<QueuePair<Stub, Sqd>>().resume());
     used(any::<QueuePair<Stub, Sqe>>().resume());
