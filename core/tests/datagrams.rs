@@ -18,6 +18,7 @@ use efa_core::status::CompletionStatus;
 use efa_core::wire::{EndpointInfo, Features, Hello};
 use efa_core::work::{Cause, Event, Kind, Received};
 use efa_core::{Caps, Context, Error, Gid, Limit, Limits, ProtectionDomain, Qkey, Qpn, Token};
+use proptest::prelude::*;
 
 /// The routing header's bytes, from the device's description.
 const HEADER: usize = 40;
@@ -536,4 +537,60 @@ fn an_rdma_write_makes_no_sense_on_ud_and_gives_the_receive_back() {
     assert_eq!((failure.cause, failure.token), (Cause::Malformed { op: control1::OP_RDMA_WRITE }, None));
     assert!(buffers.is_empty());
     assert_eq!(stage.qp.in_flight(), 1, "it consumed no receive");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 8 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_a_device_writes_each_receive_is_resolved_once_and_a_payload_is_within_it(
+        entries in proptest::collection::vec((any::<[u8; 32]>(), 0..96u16, 0..4u8), 1..24),
+    ) {
+        let mut stage = stage();
+        for token in 0..4 {
+            stage.qp.post_recv(zeros(&stage.pd, 64), Token(token)).unwrap();
+        }
+        let mut resolved = [0; 4];
+        for (mut entry, len, true_parts) in entries {
+            // Random but for some parts, without which all would be stale.
+            if true_parts > 0 {
+                let id = stage.device.recv_id(usize::from(entry[0] % 4));
+                entry[..2].copy_from_slice(&id.to_le_bytes());
+                entry[3] = entry[3] & !flags::QUEUE_MASK | flags::QUEUE_RECV;
+                entry[4..6].copy_from_slice(&QPN.to_le_bytes());
+                entry[6..8].copy_from_slice(&len.to_le_bytes());
+            }
+            if true_parts > 1 {
+                entry[2] = 0;
+            }
+            if true_parts > 2 {
+                entry[3] &= !(flags::OP_MASK | flags::UNSOLICITED);
+            }
+            stage.device.complete(1, &entry);
+            let token = match stage.qp.poll() {
+                None => continue,
+                Some(Event::Received(mut message)) => {
+                    let bytes = message.buffers.take_slice().unwrap();
+                    let payload = message.payload();
+                    prop_assert_eq!((payload.start, bytes[payload].len()), (HEADER, message.len - HEADER));
+                    message.token
+                }
+                Some(Event::Failed { failure, .. }) => match failure.token {
+                    Some(token) => token,
+                    None => continue,
+                },
+                Some(event) => panic!("{event:?} on UD"),
+            };
+            resolved[token.0 as usize] += 1;
+        }
+        stage.qp.shut_down(|| true, |event| match event {
+            Event::Reclaimed { token, .. } => resolved[token.0 as usize] += 1,
+            event => panic!("{event:?}"),
+        }).unwrap();
+        prop_assert_eq!(resolved, [1; 4]);
+    }
 }

@@ -476,6 +476,7 @@ impl Stage {
             What::Failed(Cause::Status(CompletionStatus::Flushed), _) => "a flush",
             What::Failed(Cause::Status(_), _) => "a status",
             What::Failed(Cause::LengthBeyondBuffers { .. }, _) => "too many bytes",
+            What::Failed(Cause::LengthBelowHeader { .. }, _) => "a header cut short",
             What::Failed(Cause::Malformed { .. }, _) => "a malformed entry",
             What::Reclaimed => "a request reclaimed",
         });
