@@ -72,7 +72,7 @@ pub struct Limits {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is nothing that can be required of a device (R07)",
     label = "not a requirement",
-    note = "a kind of queue pair: `Srd`, `SendOnly`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`"
+    note = "a kind of queue pair: `Srd`, `SendOnly`, `Ud`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`"
 )]
 pub trait Requirement: sealed::Sealed {
     /// The capabilities it needs.

@@ -113,7 +113,7 @@ pub enum Error {
     },
     /// An address of all zeros (R27).
     ZeroGid,
-    /// The peer's queue pair has other features than ours (R05).
+    /// The peer's queue pair has other features than ours, or is UD where ours is SRD (R05).
     FeatureMismatch {
         /// Our queue pair's.
         ours: Features,
