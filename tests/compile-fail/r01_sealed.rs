@@ -37,6 +37,7 @@ impl FeatureSet for Mine {
 impl QpKind for Mine {
     const OPS: efa_core::flags::SendOps = efa_core::flags::SendOps::all();
     type Features = efa_core::qp::Solicited;
+    type Entries = efa_core::qp::Narrow;
 }
 
 fn main() {}

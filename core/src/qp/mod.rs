@@ -19,6 +19,7 @@
 //! | `table` | the device's state table, as data |
 //! | `state` | states and what they permit, as types |
 //! | `kind` | operation sets and feature sets, as types |
+//! | `entries` | sizes of send entries, as types |
 //! | `attr` | what the transitions take |
 //! | `pair` | the queue pair |
 //! | `inner` | what it owns, and how that ends |
@@ -29,6 +30,7 @@
 mod any;
 mod attr;
 mod completions;
+mod entries;
 mod group;
 mod inner;
 mod kind;
@@ -39,11 +41,12 @@ mod table;
 pub use any::AnyQueuePair;
 pub use attr::{Depth, InitAttr, RnrRetry, RtsAttr};
 pub(crate) use completions::Completions;
+pub use entries::{EntrySize, Narrow, Wide};
 pub use group::{Group, Member, MemberId};
 pub(crate) use inner::{Identity, Inner};
 pub use kind::{
-    FeatureSet, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly, Solicited, Srd,
-    Unsolicited, ops,
+    FeatureSet, HasInlineWrite, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly,
+    Solicited, Srd, Unsolicited, ops,
 };
 pub use pair::{Endpoint, GrantedDepth, QueuePair, Shutdown};
 pub use state::{

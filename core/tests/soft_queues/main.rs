@@ -10,3 +10,4 @@ mod overruns;
 mod requester;
 mod responder;
 mod threads;
+mod wide;
