@@ -192,7 +192,8 @@ pub struct SendRing {
     /// Inline bytes of one SEND or inline write (R10).
     pub inline: u16,
     /// Whether request ids have 64 bits (`EFADV_WQ_CAPS_64_BIT_REQ_ID`): a completion of this queue then repeats
-    /// bytes 26 to 32 of its entry in its own bytes 6 to 12, which name the queue pair's life here (R20).
+    /// bytes 26 to 32 of its entry in its own bytes 6 to 12, flushed or not, and what stands there here names the
+    /// queue pair's life (R20).
     pub req_id_64: bool,
     /// `depth` slots for operations in flight, all vacant at first.
     pub slots: NonNull<Slot>,

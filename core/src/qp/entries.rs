@@ -16,6 +16,23 @@ use crate::{Caps, Limits};
 /// | inline bytes of a SEND | up to 32 | up to 80 |
 /// | inline bytes of an RDMA write | none | up to 80 |
 /// | depth, and operations of a batch | as the device has | half of that |
+///
+/// Peers need not have the same.
+///
+/// ```
+/// # #[cfg(feature = "alloc")] {
+/// use efa_core::qp::{Depth, Solicited, Srd, Wide, ops};
+/// use efa_core::{Token, soft, work::Event};
+///
+/// type Kind = Srd<{ ops::ALL }, Solicited, Wide>;
+/// let (mut a, mut b) = soft::pair_of::<Kind>(soft::Profile::RDMA.wide(), Depth::new(8, 8))?;
+/// assert_eq!(a.endpoint.granted().inline, 80);
+/// b.endpoint.post_recv(b.pd.register(vec![0; 80])?.1, Token(1))?;
+/// a.endpoint.post(a.peer.send_inline([7; 80]), Token(2))?;
+/// assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 80));
+/// # }
+/// # Ok::<(), efa_core::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no size of send entries (R10)",
     label = "not a size of entries",

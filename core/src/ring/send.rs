@@ -13,8 +13,9 @@ use crate::provider::SendRing;
 
 /// A send queue: entries are staged in the ring, and one doorbell announces them all.
 ///
-/// Where request ids have 64 bits, each carries the queue pair's life beside slot and generation, and a completion
-/// is believed only if it repeats it: lives are not used twice, while generations wrap (R20).
+/// Where request ids have 64 bits, each carries the queue pair's life above slot and generation, which stay where they
+/// are, and a completion is believed only if it repeats all of that: lives are not used twice, while generations wrap
+/// (R20). libefa puts the caller's own id into all 64 bits there, and so has no generation to check.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     entries: NonNull<AtomicWord>,

@@ -54,7 +54,9 @@ impl<const N: usize> InlineBytes for &[u8; N] {
 }
 
 impl<E> FitsInline<E> for &[u8] {}
+#[diagnostic::do_not_recommend]
 impl<E> FitsInline<E> for [u8; 0] {}
+#[diagnostic::do_not_recommend]
 impl<E> FitsInline<E> for &[u8; 0] {}
 
 macro_rules! fits {
