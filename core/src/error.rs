@@ -174,6 +174,13 @@ pub enum Error {
         /// How many that is.
         limit: u32,
     },
+    /// The provider made a send queue of entries of another size than was asked for.
+    EntrySize {
+        /// Bytes asked for.
+        asked: u16,
+        /// Bytes that it has.
+        given: u16,
+    },
     /// The device failed the queue pair.
     QueueFailed,
     /// The queue pair is in a state that has no such move or use.
@@ -462,6 +469,11 @@ impl fmt::Display for Error {
                 f,
                 "the batch has the {limit} operations that one doorbell may announce (R18): submit it, begin another"
             ),
+            Self::EntrySize { asked, given } => write!(
+                f,
+                "the provider made send entries of {given} bytes, {asked} were asked for: its driver knows no others; \
+                 take a kind with entries of that size (R10)"
+            ),
             Self::QueueFailed => {
                 f.write_str("the device failed this queue pair: `cause()` says why; shut it down and make another")
             }
@@ -566,7 +578,7 @@ impl Limit {
             Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
             Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
-            Self::InlineBytes => "register the bytes and send a slice (R10)",
+            Self::InlineBytes => "register the bytes and send a slice; `Wide` entries have room for up to 80 (R10)",
             Self::RegionBytes => "register it in parts (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
             Self::CompletionEntries => {

@@ -41,7 +41,7 @@ fn sent(side: &mut Side<Ud>) {
 
 /// Sends a few bytes to a peer; the send succeeds.
 fn send(side: &mut Side<Ud>, to: &Peer<OneWay, Datagram>, bytes: &[u8]) {
-    side.endpoint.post(to.one_way().send_inline(bytes).unwrap(), Token(2)).unwrap();
+    side.endpoint.post(to.one_way().send_inline(bytes), Token(2)).unwrap();
     sent(side);
 }
 
@@ -77,8 +77,8 @@ fn a_datagram_lies_behind_its_header_which_counts_in_the_length() {
             sent(&mut a);
         };
     }
-    arrives!(a.peer.send_inline(b"inline").unwrap(), b"inline", None);
-    arrives!(a.peer.send_inline(b"inline").unwrap().imm(7), b"inline", Some(7));
+    arrives!(a.peer.send_inline(b"inline"), b"inline", None);
+    arrives!(a.peer.send_inline(b"inline").imm(7), b"inline", Some(7));
     arrives!(a.peer.send([first, second]), b"slices", None);
     arrives!(a.peer.send_empty(), b"", None);
     arrives!(a.peer.send(zeros(&a.pd, 20)).imm(u32::MAX), [0; 20], Some(u32::MAX));
@@ -89,7 +89,7 @@ fn a_datagram_lies_behind_its_header_which_counts_in_the_length() {
 fn on_srd_the_payload_is_all_that_arrived() {
     let (mut a, mut b) = pair_of::<Srd>(config(Profile::RDMA), DEPTH).unwrap();
     b.endpoint.post_recv(zeros(&b.pd, 8), Token(1)).unwrap();
-    a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(2)).unwrap();
     let Event::Received(message) = wait(&mut b.endpoint) else { panic!() };
     assert_eq!((message.header, message.len, message.payload()), (0, 5, 0..5));
     assert_eq!((QpType::Srd.header(), QpType::Ud.header()), (0, 40));
@@ -101,7 +101,7 @@ fn the_header_lies_across_two_buffers_as_bytes_do() {
     for first in [0, 16, 39, 40, 43] {
         let target: [Slice; 2] = zeros(&b.pd, 60).split_at(first).unwrap().into();
         b.endpoint.post_recv(target, Token(1)).unwrap();
-        a.endpoint.post(a.peer.send_inline(b"payload").unwrap(), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"payload"), Token(2)).unwrap();
         let Event::Received(message) = wait(&mut b.endpoint) else { panic!() };
         let payload = message.payload();
         let bytes: Vec<u8> = message.buffers.flat_map(bytes).collect();
@@ -152,7 +152,7 @@ fn a_datagram_of_no_bytes_arrives_in_a_receive_of_the_header_alone() {
 fn a_datagram_that_finds_no_receive_is_dropped_and_counted_and_its_send_succeeds() {
     let (mut a, mut b) = pair();
     for count in 1..=3 {
-        a.endpoint.post(a.peer.send_inline(b"lost").unwrap(), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"lost"), Token(2)).unwrap();
         sent(&mut a);
         assert_eq!(dropped(&b), count);
     }
@@ -261,7 +261,7 @@ fn r05_by_number_a_datagram_to_srd_is_dropped_and_a_message_to_ud_fails_with_9()
     assert_eq!(device.counters().rx_drops, 1);
     assert_idle(&mut srd);
     let to_ud = srd.resolve_address(ud.endpoint.address()).unwrap();
-    srd.post(to_ud.one_way().send_inline(b"refused").unwrap(), Token(2)).unwrap();
+    srd.post(to_ud.one_way().send_inline(b"refused"), Token(2)).unwrap();
     assert_eq!(wait_failed(&mut srd).status(), Some(CompletionStatus::RemoteBadDestQpn));
     assert_idle(&mut ud.endpoint);
 }
@@ -270,13 +270,13 @@ fn r05_by_number_a_datagram_to_srd_is_dropped_and_a_message_to_ud_fails_with_9()
 fn a_receive_too_short_for_a_datagram_fails_with_6_untouched_and_the_send_succeeds() {
     let (mut a, mut b) = pair();
     recv(&mut b, 4);
-    a.endpoint.post(a.peer.send_inline(b"five!").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"five!"), Token(2)).unwrap();
     sent(&mut a);
     let Event::Failed { failure, mut buffers } = wait(&mut b.endpoint) else { panic!() };
     assert_eq!((failure.cause, failure.kind), (Cause::Status(CompletionStatus::LocalBadLength), Kind::Recv));
     assert_eq!(buffers.take_slice().unwrap()[..], [0xEE; 44]);
     recv(&mut b, 5);
-    a.endpoint.post(a.peer.send_inline(b"five!").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"five!"), Token(2)).unwrap();
     assert_eq!(received(&mut b).0.len, 45, "the queue pair is usable");
 }
 
@@ -323,7 +323,7 @@ fn on_a_wire_that_loses_lost_is_lost_and_what_arrives_does_so_once() {
 fn where_no_receive_is_to_be_found_a_datagram_is_dropped_at_once() {
     let (mut a, mut b) = pair_with(config(Profile::RDMA).force_rnr(1));
     recv(&mut b, 8);
-    a.endpoint.post(a.peer.send_inline(b"lost").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"lost"), Token(2)).unwrap();
     sent(&mut a);
     assert_idle(&mut b.endpoint);
     assert_eq!(dropped(&b), 1);
@@ -333,7 +333,7 @@ fn where_no_receive_is_to_be_found_a_datagram_is_dropped_at_once() {
 fn a_datagram_is_no_answer_so_an_unplugged_peer_was_never_heard() {
     let (mut a, mut b) = pair();
     recv(&mut b, 8);
-    a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(2)).unwrap();
     sent(&mut a);
     assert_eq!(received(&mut b).0.len, HEADER + 5);
     let mut srd = a.pd.endpoint(required::<_, Srd>(&a.ctx), DEPTH).unwrap();
@@ -361,7 +361,7 @@ fn a_peer_that_died_takes_no_datagram_and_nobody_is_told() {
     let (mut a, mut b) = pair();
     recv(&mut b, 8);
     b.ctx.provider().die();
-    a.endpoint.post(a.peer.send_inline(b"lost").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"lost"), Token(2)).unwrap();
     sent(&mut a);
     assert_eq!(dropped(&b), 1);
     let failure = wait_failed(&mut b.endpoint);
@@ -441,7 +441,7 @@ fn ud_queue_pairs_share_a_completion_queue_as_srd_ones_do() {
     let refused = group.member(b).unwrap().post_recv(zeros(&pd, 39), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::BelowLimit { what: Limit::DatagramBytes, asked: 39, limit: 40 });
     group.member(b).unwrap().post_recv(zeros(&pd, 64), Token(1)).unwrap();
-    group.member(a).unwrap().post(to_b.one_way().send_inline(b"hello").unwrap(), Token(2)).unwrap();
+    group.member(a).unwrap().post(to_b.one_way().send_inline(b"hello"), Token(2)).unwrap();
     let mut events = std::iter::from_fn(|| (0..100).find_map(|_| group.poll()));
     let (first, second) = (events.next().unwrap(), events.next().unwrap());
     for (member, event) in [first, second] {

@@ -378,7 +378,7 @@ fn h30_a_forgotten_endpoint_keeps_its_buffers_and_the_device_may_still_write_the
     mem::forget(b);
     drop(region);
     assert_eq!(Counted::drops(drops), 0, "the device may still write it");
-    a.post(to_b.send_inline(b"into the forgotten").unwrap(), Token(2)).unwrap();
+    a.post(to_b.send_inline(b"into the forgotten"), Token(2)).unwrap();
     assert!(matches!(wait(&mut a), Event::Sent(_)));
     drop((a, to_b, pd));
     assert_eq!((Counted::drops(drops), ctx.leaks().regions()), (0, 0));
@@ -498,7 +498,7 @@ fn r34_a_queue_pair_that_cannot_be_destroyed_is_leaked_and_counted_and_frees_not
     drop(region);
     assert_eq!(Counted::drops(drops), 0);
     // It is alive at the device.
-    a.post(to_b.send_inline(b"still there").unwrap(), Token(2)).unwrap();
+    a.post(to_b.send_inline(b"still there"), Token(2)).unwrap();
     assert!(matches!(wait(&mut a), Event::Sent(_)));
     drop(a);
     assert_eq!((ctx.leaks().queue_pairs(), Counted::drops(drops)), (1, 0));
@@ -513,7 +513,7 @@ fn r34_close_and_shut_down_give_the_queue_pair_back_when_the_device_refuses() {
     assert_eq!(refused.error(), Error::Device { verb: Verb::DestroyQp, errno: 5 });
     assert!(refused.to_string().contains("EIO"), "{refused}");
     let mut b = refused.into_inner();
-    two.a.post(two.to_b.send_inline(b"usable").unwrap(), Token(2)).unwrap();
+    two.a.post(two.to_b.send_inline(b"usable"), Token(2)).unwrap();
     let event = wait(&mut b);
     let target = slice_of(event);
     assert_eq!(&target[..6], b"usable");
@@ -698,7 +698,7 @@ fn relaxed_ordering_is_asked_for_and_changes_nothing_that_completions_say() {
         b.pd.expose_with(Pages::new(1, PageSize::Base).unwrap(), required::<_, RemoteWrite>(&b.ctx), options).unwrap();
     assert!(format!("{exposed:?}").contains("RELAXED_ORDERING"), "{exposed:?}");
     b.endpoint.post_recv(target, Token(1)).unwrap();
-    a.endpoint.post(a.peer.send_inline(b"relaxed").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"relaxed"), Token(2)).unwrap();
     assert_eq!(&slice_of(wait(&mut b.endpoint))[..7], b"relaxed");
 }
 
@@ -710,7 +710,7 @@ fn every_owner_comes_back_as_it_was() {
         assert_eq!((region.len(), whole.len()), (len, len));
         let (head, rest) = whole.split_at(48).unwrap();
         two.b.post_recv(head, Token(1)).unwrap();
-        two.a.post(two.to_b.send_inline(b"owned").unwrap(), Token(2)).unwrap();
+        two.a.post(two.to_b.send_inline(b"owned"), Token(2)).unwrap();
         assert!(matches!(wait(&mut two.a), Event::Sent(_)));
         let head = slice_of(wait(&mut two.b));
         region.close(head.unsplit(rest).unwrap()).unwrap()
@@ -764,7 +764,7 @@ fn memory_is_freed_by_whoever_drops_the_last_handle_events_and_parts_included() 
     let mut two = Two::new();
     let (region, target, drops) = counted(&two.pd);
     two.b.post_recv(target, Token(1)).unwrap();
-    two.a.post(two.to_b.send_inline(b"x").unwrap(), Token(2)).unwrap();
+    two.a.post(two.to_b.send_inline(b"x"), Token(2)).unwrap();
     let event = wait(&mut two.b);
     drop((region, two));
     assert_eq!(Counted::drops(drops), 0);

@@ -113,18 +113,18 @@ fn r10_inline_sends_carry_up_to_32_bytes_and_longer_ones_are_refused() {
     let bytes: Vec<u8> = (1..=33).collect();
     for len in 0..=32 {
         recv(&mut b, 1);
-        a.endpoint.post(a.peer.send_inline(&bytes[..len]).unwrap(), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(&bytes[..len]), Token(2)).unwrap();
         assert_eq!(received(&mut b), (bytes[..len].to_vec(), None));
         assert!(sent(&mut a, 2).is_empty());
     }
-    let error = a.peer.send_inline(&bytes).unwrap_err();
-    assert_eq!(error, Error::AboveLimit { what: Limit::InlineBytes, asked: 33, limit: 32 });
+    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..]), Token(2)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::InlineBytes, asked: 33, limit: 32 });
 
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(2, 2).inline(16)).unwrap();
-    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..17]).unwrap(), Token(1)).unwrap_err();
+    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..17]), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::AboveLimit { what: Limit::InlineBytes, asked: 17, limit: 16 });
     recv(&mut b, 1);
-    a.endpoint.post(a.peer.send_inline(&bytes[..16]).unwrap(), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(&bytes[..16]), Token(1)).unwrap();
     assert_eq!(received(&mut b).0, &bytes[..16]);
 }
 
@@ -138,7 +138,7 @@ fn r13_immediates_are_exact_in_every_operation_that_has_one() {
         }
         a.endpoint.post(a.peer.send(zeros(&a.pd, 3)).imm(imm), Token(1)).unwrap();
         assert_eq!(received(&mut b), (vec![0; 3], Some(imm)));
-        a.endpoint.post(a.peer.send_inline(b"xy").unwrap().imm(imm), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"xy").imm(imm), Token(2)).unwrap();
         assert_eq!(received(&mut b), (b"xy".to_vec(), Some(imm)));
         a.endpoint.post(a.peer.send_empty().imm(imm), Token(3)).unwrap();
         assert_eq!(received(&mut b), (vec![], Some(imm)));
@@ -201,7 +201,7 @@ fn r14_operations_of_no_bytes_arrive() {
     assert_eq!(received(&mut b), (vec![], None));
     a.endpoint.post(a.peer.send(empty()), Token(2)).unwrap();
     assert_eq!(received(&mut b), (vec![], None));
-    a.endpoint.post(a.peer.send_inline(&[]).unwrap().imm(5), Token(3)).unwrap();
+    a.endpoint.post(a.peer.send_inline(&[]).imm(5), Token(3)).unwrap();
     assert_eq!(received(&mut b), (vec![], Some(5)));
     let nothing = window.range(16..16).unwrap();
     assert!(nothing.is_empty());
@@ -337,7 +337,7 @@ fn r19_a_receive_of_two_buffers_fills_one_after_the_other_if_it_was_asked_for() 
         recv(&mut b, 100);
         assert!(!b.endpoint.can_post_recv());
         for message in [&b"123456"[..], b"abc"] {
-            a.endpoint.post(a.peer.send_inline(message).unwrap(), Token(1)).unwrap();
+            a.endpoint.post(a.peer.send_inline(message), Token(1)).unwrap();
             let _ = sent(&mut a, 1);
         }
         let Event::Received(Received { len: 6, mut buffers, token, .. }) = wait(&mut b.endpoint) else { panic!() };
@@ -352,14 +352,14 @@ fn r19_a_receive_of_two_buffers_fills_one_after_the_other_if_it_was_asked_for() 
 fn a_message_longer_than_its_receive_fails_on_both_sides_with_their_own_statuses() {
     let (mut a, mut b) = pair();
     b.endpoint.post_recv(zeros(&b.pd, 4), Token(1)).unwrap();
-    a.endpoint.post(a.peer.send_inline(b"12345").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"12345"), Token(2)).unwrap();
     assert_eq!(wait_failed(&mut a.endpoint).status(), Some(CompletionStatus::RemoteBadLength));
     let event = wait(&mut b.endpoint);
     let Event::Failed { failure, buffers } = event else { panic!("{event:?}") };
     assert_eq!((failure.kind, failure.token, buffers.bytes()), (Kind::Recv, Some(Token(1)), 4));
     assert_eq!(failure.status(), Some(CompletionStatus::LocalBadLength));
     recv(&mut b, 3);
-    a.endpoint.post(a.peer.send_inline(b"12345").unwrap(), Token(4)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"12345"), Token(4)).unwrap();
     assert_eq!(received(&mut b).0, b"12345");
 }
 
@@ -371,7 +371,7 @@ fn h16_r33_a_full_send_queue_gives_the_buffers_back_and_takes_them_after_a_poll(
     }
     for token in 0..4 {
         assert!(a.endpoint.can_post());
-        a.endpoint.post(a.peer.send_inline(&[token]).unwrap(), Token(token.into())).unwrap();
+        a.endpoint.post(a.peer.send_inline(&[token]), Token(token.into())).unwrap();
     }
     assert!(!a.endpoint.can_post());
     let refused = a.endpoint.post(a.peer.send(slice(&a.pd, b"fifth").1).imm(5), Token(4)).unwrap_err();
@@ -416,7 +416,7 @@ fn a_receive_list_with_a_wrong_one_posts_those_before_and_leaves_those_after() {
     assert_eq!((wrong.len(), token), (70_000, Token(2)));
     assert_eq!((list.next().unwrap().1, list.next().is_none(), b.endpoint.in_flight()), (Token(3), true, 2));
     for message in [b"a", b"b"] {
-        a.endpoint.post(a.peer.send_inline(message).unwrap(), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send_inline(message), Token(1)).unwrap();
         assert_eq!(received(&mut b).0, message);
     }
 }
@@ -427,7 +427,7 @@ fn a_receive_list_whose_iterator_panics_posts_those_before() {
     let slices = [(); 3].map(|()| zeros(&b.pd, 8));
     let mut list = slices.into_iter().zip((0..).map(Token)).inspect(|(_, token)| assert_ne!(*token, Token(2)));
     assert!(catch_unwind(AssertUnwindSafe(|| b.endpoint.post_recv_list(&mut list))).is_err());
-    a.endpoint.post(a.peer.send_inline(b"x").unwrap(), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"x"), Token(1)).unwrap();
     assert_eq!(received(&mut b).0, b"x");
     let shutdown = b.endpoint.shut_down(|| false, |event| assert_eq!(event.token(), Some(Token(1)))).unwrap();
     assert_eq!((shutdown.completed, shutdown.reclaimed), (1, 0));
@@ -495,7 +495,7 @@ fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_las
     assert_eq!(a.endpoint.in_flight(), 0);
     assert_idle(&mut b.endpoint);
     // The ring goes on where it was.
-    a.endpoint.post(a.peer.send_inline(b"next").unwrap(), Token(5)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"next"), Token(5)).unwrap();
     assert_eq!(received(&mut b).0, b"next");
     let _ = sent(&mut a, 5);
 }
@@ -511,7 +511,7 @@ fn a_dropped_batch_never_was_at_every_place_of_the_ring() {
         drop(batch);
         assert_eq!(a.endpoint.in_flight(), 0);
         recv(&mut b, 1);
-        a.endpoint.post(a.peer.send_inline(&[round]).unwrap(), Token(7)).unwrap();
+        a.endpoint.post(a.peer.send_inline(&[round]), Token(7)).unwrap();
         assert_eq!(received(&mut b).0, [round]);
         let _ = sent(&mut a, 7);
         assert_idle(&mut a.endpoint);
@@ -529,10 +529,10 @@ fn a_forgotten_batch_goes_out_with_the_next_post_batch_or_transition() {
         batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
         mem::forget(batch);
         match road {
-            0 => a.endpoint.post(a.peer.send_inline(b"next").unwrap(), Token(2)).unwrap(),
+            0 => a.endpoint.post(a.peer.send_inline(b"next"), Token(2)).unwrap(),
             1 => {
                 let mut batch = a.endpoint.batch();
-                batch.push(a.peer.send_inline(b"next").unwrap(), Token(2)).unwrap();
+                batch.push(a.peer.send_inline(b"next"), Token(2)).unwrap();
                 assert_eq!(batch.submit(), 1);
             }
             _ => {
@@ -563,10 +563,10 @@ fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
     for token in 0..3 {
         batch.push(a.peer.send_empty(), Token(token)).unwrap();
     }
-    let refused = batch.push(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap_err();
+    let refused = batch.push(a.peer.send_inline(b"4"), Token(3)).unwrap_err();
     assert_eq!(refused.error(), Error::BatchFull { limit: 3 });
     assert_eq!(batch.submit(), 3);
-    a.endpoint.post(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"4"), Token(3)).unwrap();
     let lens: Vec<usize> = (0..4).map(|_| received(&mut b).0.len()).collect();
     assert_eq!(lens, [0, 0, 0, 1]);
 }
@@ -609,7 +609,7 @@ fn r17_an_overrun_completion_queue_loses_completions_but_resolves_each_receive_o
                 posted.insert(Token(token));
             }
             0..4 => drop(a.endpoint.post(a.peer.write(zeros(&a.pd, 8), window).imm(1), Token(0))),
-            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678").unwrap(), Token(0))),
+            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678"), Token(0))),
             5 | 6 => while a.endpoint.poll().is_some() {},
             _ => {
                 for event in (0..random >> 32 & 7).filter_map(|_| b.endpoint.poll()) {
@@ -672,7 +672,7 @@ fn h27_r16_messages_arrive_out_of_order_for_some_seed_and_reorder_and_arrivals_r
             recv(&mut b, token.into());
         }
         for imm in 0..COUNT {
-            a.endpoint.post(a.peer.send_inline(&imm.to_le_bytes()).unwrap().imm(imm), Token(imm.into())).unwrap();
+            a.endpoint.post(a.peer.send_inline(&imm.to_le_bytes()).imm(imm), Token(imm.into())).unwrap();
         }
         let mut order = Reorder::<Vec<u8>, 8>::new();
         let mut arrived = Vec::new();
@@ -853,7 +853,8 @@ impl Run {
                 post!(2, self.to_b.send([first, second]), |slices: [Slice; 2]| slices.into());
             }
             Step::Inline(len) => {
-                post!(0, self.to_b.send_inline(&[len; 32][..len.into()]).unwrap(), |_| vec![]);
+                let bytes = [len; 32];
+                post!(0, self.to_b.send_inline(&bytes[..len.into()]), |_| vec![]);
             }
             Step::Write => {
                 let Some(slice) = self.pool.take() else { return };

@@ -8,7 +8,10 @@ use efa_core::connect::introduce;
 use efa_core::flow::{Split, Step};
 use efa_core::memory::{Buffer, Buffers, Exposed, Frozen, PageSize, Pages, Pool, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
-use efa_core::qp::{Depth, Endpoint, InitAttr, RnrRetry, RtsAttr, Srd};
+use efa_core::qp::{
+    Depth, Endpoint, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, InitAttr, QpKind, RnrRetry, RtsAttr,
+    Solicited, Srd, Wide, ops,
+};
 use efa_core::ring::Word;
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work::{Event, Operation, RecvTarget};
@@ -25,15 +28,68 @@ const SHARED: usize = 256;
 /// Polls after which whatever can complete has.
 const LONG: usize = 2000;
 
+type WideSrd = Srd<{ ops::ALL }, Solicited, Wide>;
 type Window = RemoteWindow<RemoteReadWrite>;
 type Shared = Exposed<Pages, RemoteReadWrite>;
 
+/// A kind of the endpoints: all of a run have one.
+trait Kind: QpKind<Features = Solicited> + HasSend + HasSendImm + HasWrite + HasWriteImm + HasRead {
+    /// Of an inline SEND.
+    const INLINE: usize;
+
+    /// Posts an inline write, if the kind has any.
+    fn write_inline(
+        qp: &mut Endpoint<SoftDevice, Self>,
+        peer: &Peer<Mutual>,
+        bytes: &[u8],
+        window: Window,
+        imm: Option<u32>,
+        token: u64,
+    ) -> Option<Result<(), ()>>
+    where
+        Self: Sized;
+}
+
+impl Kind for Srd {
+    const INLINE: usize = 32;
+
+    fn write_inline(
+        _: &mut Endpoint<SoftDevice>,
+        _: &Peer<Mutual>,
+        _: &[u8],
+        _: Window,
+        _: Option<u32>,
+        _: u64,
+    ) -> Option<Result<(), ()>> {
+        None
+    }
+}
+
+impl Kind for WideSrd {
+    const INLINE: usize = 80;
+
+    fn write_inline(
+        qp: &mut Endpoint<SoftDevice, Self>,
+        peer: &Peer<Mutual>,
+        bytes: &[u8],
+        window: Window,
+        imm: Option<u32>,
+        token: u64,
+    ) -> Option<Result<(), ()>> {
+        let operation = peer.write_inline(bytes, window);
+        Some(match imm {
+            Some(imm) => post(qp, operation.imm(imm), token),
+            None => post(qp, operation, token),
+        })
+    }
+}
+
 /// An endpoint with whom it knows and what it holds.
-struct Node {
+struct Node<K> {
     device: SoftDevice,
     ctx: Context<SoftDevice>,
     pd: ProtectionDomain<SoftDevice>,
-    qp: Option<Endpoint<SoftDevice>>,
+    qp: Option<Endpoint<SoftDevice, K>>,
     peers: [Option<Peer<Mutual>>; NODES],
     /// By node: which exposed memory, and what it granted.
     windows: [Option<(usize, Window)>; NODES],
@@ -81,9 +137,8 @@ struct Memory {
     count: u64,
 }
 
-#[derive(Default)]
-struct World {
-    nodes: Vec<Node>,
+struct World<K> {
+    nodes: Vec<Node<K>>,
     in_flight: BTreeMap<u64, Posted>,
     messages: BTreeMap<u32, Message>,
     memory: Vec<Memory>,
@@ -102,12 +157,17 @@ struct World {
 ///
 /// Gives what it came to do.
 pub fn calls(data: &[u8]) -> Reached {
+    if data.first().is_some_and(|flags| flags & 2 != 0) { run::<WideSrd>(data) } else { run::<Srd>(data) }
+}
+
+fn run<K: Kind>(data: &[u8]) -> Reached {
     let mut input = Input::new(data);
     let flags = input.byte();
-    let config = Config::new(Profile::RDMA).limits(LIMITS).packets(64).shuffle(flags & 1 == 1).seed(flags.into());
+    let config = Config::new(Profile::RDMA.wide()).limits(LIMITS).packets(64);
+    let config = config.shuffle(flags & 1 == 1).req_id_64(flags & 4 != 0).seed(flags.into());
     let first = SoftDevice::new(config);
     let devices = [first.clone(), first.neighbour().unwrap(), first.clone()];
-    let mut world = World::default();
+    let mut world = World::<K>::new();
     for device in devices {
         let ctx = Context::open(device.clone());
         let pd = ctx.alloc_pd().unwrap();
@@ -134,7 +194,11 @@ fn address(bytes: &[u8]) -> (usize, usize) {
 }
 
 /// Posts, or gives the buffers back for a reason that is good.
-fn post<O: Operation<Srd>>(qp: &mut Endpoint<SoftDevice>, operation: O, token: u64) -> Result<(), O::Source> {
+fn post<K: QpKind, O: Operation<K>>(
+    qp: &mut Endpoint<SoftDevice, K>,
+    operation: O,
+    token: u64,
+) -> Result<(), O::Source> {
     qp.post(operation, Token(token)).map_err(|refused| {
         let (source, error) = refused.into_parts();
         assert!(expected(&error), "{error}");
@@ -155,7 +219,22 @@ fn expected(error: &Error) -> bool {
     )
 }
 
-impl World {
+impl<K: Kind> World<K> {
+    fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            in_flight: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            memory: Vec::new(),
+            strangers: Vec::new(),
+            peers: Vec::new(),
+            forgotten: Vec::new(),
+            forgotten_buffers: 0,
+            tokens: 0,
+            reached: Reached::new(),
+        }
+    }
+
     fn step(&mut self, step: u8, input: &mut Input<'_>) {
         let (node, other) = match input.byte() {
             byte if byte & 4 == 0 => (usize::from(byte) % NODES, usize::from(byte / 8) % NODES),
@@ -166,7 +245,7 @@ impl World {
             1 => self.send(node, other, true, false),
             2 => self.send(node, other, input.byte() & 1 == 1, true),
             3 => self.send_frozen(node, other, input),
-            4 => self.send_inline(node, other, 4 + input.below(29)),
+            4 => self.send_inline(node, other, 4 + input.below(K::INLINE - 3)),
             5 => self.send_empty(node, other),
             6 => self.write(node, other, false, input),
             7 => self.write(node, other, true, input),
@@ -223,7 +302,7 @@ impl World {
         let Node { ctx, pd, qp, windows, .. } = &mut self.nodes[node];
         assert!(qp.is_none());
         let depth = Depth::new(4, 4).recv_buffers(2);
-        let kind = ctx.require::<Srd>().unwrap();
+        let kind = ctx.require::<K>().unwrap();
         match pd.create_qp(kind, depth) {
             Ok(reset) if retries => {
                 let times = (ctx.require::<SetRnrRetry>().unwrap(), RnrRetry::times(2).unwrap());
@@ -298,7 +377,7 @@ impl World {
         let resolved = a.resolve(&change(b.hello().as_bytes()));
         let (Ok((stranger, _)), true) = (resolved, self.strangers.len() < 4) else { return };
         let bytes = pattern(id, 12);
-        let inline = stranger.one_way().send_inline(&bytes).unwrap();
+        let inline = stranger.one_way().send_inline(&bytes[..]);
         let qp = self.nodes[node].qp.as_mut().unwrap();
         if post(qp, inline, token).is_ok() {
             self.sending(node, None, id, token, Some(bytes), 12, vec![]);
@@ -439,7 +518,10 @@ impl World {
         let Node { qp: Some(qp), peers, .. } = &mut self.nodes[node] else { return };
         let Some(peer) = &peers[other] else { return };
         let bytes = pattern(id, len);
-        if post(qp, peer.send_inline(&bytes).unwrap(), token).is_ok() {
+        if post(qp, peer.send_inline(&bytes[..]), token).is_ok() {
+            if len > 32 {
+                self.reached.insert("a long inline SEND");
+            }
             self.sending(node, Some(other), id, token, Some(bytes), len, vec![]);
             self.reached.insert("an inline SEND");
         }
@@ -466,10 +548,23 @@ impl World {
         let (Some(peer), Some((memory, window))) = (&peers[other], windows[other]) else {
             return self.give(node, [slice]);
         };
-        let operation = peer.write(slice, window.range(start as u64..range.end as u64).unwrap());
-        let result = if imm { post(qp, operation.imm(id), token) } else { post(qp, operation, token) };
+        let there = window.range(start as u64..range.end as u64).unwrap();
+        let inline = match id.is_multiple_of(3) {
+            true => K::write_inline(qp, peer, &bytes, there, imm.then_some(id), token),
+            false => None,
+        };
+        let result = if inline.is_some() {
+            Err(slice)
+        } else {
+            let operation = peer.write(slice, there);
+            if imm { post(qp, operation.imm(id), token) } else { post(qp, operation, token) }
+        };
+        let mut buffers = vec![buffer];
         if let Err(slice) = result {
-            return self.give(node, [slice]);
+            self.give(node, [slice]);
+            let Some(Ok(())) = inline else { return };
+            buffers.clear();
+            self.reached.insert("an inline write");
         }
         let alone = self.memory[memory].begun();
         for (at, byte) in range.clone().zip(&bytes) {
@@ -481,7 +576,7 @@ impl World {
             self.messages.insert(id, message);
         }
         let what = What::Write(memory, range, alone, bytes);
-        self.in_flight.insert(token, Posted { node, what, buffers: vec![buffer] });
+        self.in_flight.insert(token, Posted { node, what, buffers });
     }
 
     fn read(&mut self, node: usize, other: usize, input: &mut Input<'_>) {
@@ -984,7 +1079,7 @@ impl World {
         assert_eq!((leaks.queue_pairs(), leaks.regions()), (0, 0));
         let ctx = Context::open(device.clone());
         let pd = ctx.alloc_pd().unwrap();
-        let endpoint = || pd.endpoint(ctx.require::<Srd>().unwrap(), Depth::new(1, 1)).ok();
+        let endpoint = || pd.endpoint(ctx.require::<K>().unwrap(), Depth::new(1, 1)).ok();
         let qps: Vec<_> = std::iter::from_fn(endpoint).collect();
         assert_eq!(qps.len() as u32, LIMITS.max_qp);
         self.reached

@@ -38,6 +38,7 @@ impl QpKind for Mine {
     const OPS: efa_core::flags::SendOps = efa_core::flags::SendOps::all();
     const TYPE: efa_core::qp::QpType = efa_core::qp::QpType::Srd;
     type Features = efa_core::qp::Solicited;
+    type Entries = efa_core::qp::Narrow;
 }
 
 fn main() {}

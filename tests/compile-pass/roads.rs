@@ -4,7 +4,7 @@ use efa_core::memory::{Exposed, ExposedPart, Frozen, Region, RemoteRead, RemoteR
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{
     AnyQueuePair, Datagram, Depth, Endpoint, Err, Init, InitAttr, QueuePair, Reset, RnrRetry, Rtr, Rts, RtsAttr,
-    SendOnly, Sqd, Sqe, Srd, Ud, Unsolicited, ops,
+    SendOnly, Solicited, Sqd, Sqe, Srd, Ud, Unsolicited, Wide, ops,
 };
 use efa_core::{Context, Error, Granted, Provider, Refused, SetRnrRetry, Token};
 
@@ -55,6 +55,24 @@ fn addresses<P: Provider>(rtr: &QueuePair<P, Rtr, Srd>, memory: &Exposed<Vec<u8>
     memory.grant(rtr).map(|_| ())
 }
 
+fn every_length_inline<P: Provider>(
+    narrow: &mut Endpoint<P>,
+    wide: &mut Endpoint<P, Srd<{ ops::ALL }, Solicited, Wide>>,
+    peer: &Peer<Mutual>,
+    window: RemoteWindow<RemoteWrite>,
+    any: &[u8],
+) -> Result<(), Error> {
+    narrow.post(peer.send_inline([0; 32]), Token(0))?;
+    narrow.post(peer.send_inline(&[0; 32]).imm(1), Token(0))?;
+    narrow.post(peer.send_inline(any), Token(0))?;
+    wide.post(peer.send_inline([0; 80]), Token(0))?;
+    wide.post(peer.send_inline(any).imm(1), Token(0))?;
+    wide.post(peer.write_inline(&[0; 80], window), Token(0))?;
+    wide.post(peer.write_inline(any, window).imm(1), Token(0))?;
+    wide.batch().push(peer.write_inline([0; 0], window), Token(0))?;
+    Ok(())
+}
+
 fn every_buffer<P: Provider>(
     qp: &mut Endpoint<P>,
     peer: &Peer<Mutual>,
@@ -68,7 +86,7 @@ fn every_buffer<P: Provider>(
     qp.post(peer.send((slice(), part.clone())).imm(1), Token(0))?;
     qp.post(peer.send((frozen.clone(), slice())), Token(0))?;
     qp.post(peer.send_empty().imm(1), Token(0))?;
-    qp.post(peer.send_inline(b"hello")?.imm(1), Token(0))?;
+    qp.post(peer.send_inline(b"hello").imm(1), Token(0))?;
     qp.post(peer.write(slice(), window), Token(0))?;
     qp.post(peer.write(frozen, window).imm(1), Token(0))?;
     qp.post(peer.write(part.clone(), window), Token(0))?;
@@ -82,7 +100,7 @@ fn every_buffer<P: Provider>(
 
 fn one_way<P: Provider>(qp: &mut Endpoint<P>, peer: &Peer<OneWay>, slice: Slice) -> Result<(), Error> {
     qp.post(peer.one_way().send(slice), Token(0))?;
-    qp.post(peer.one_way().send_inline(b"hello")?, Token(0))?;
+    qp.post(peer.one_way().send_inline(b"hello"), Token(0))?;
     Ok(qp.post(peer.one_way().send_empty(), Token(0))?)
 }
 
@@ -120,7 +138,7 @@ fn datagrams<P: Provider>(
     let mut qp = rtr.rts(RtsAttr::new().psn(7))?;
     qp.post(peer.send(slice()), Token(0))?;
     qp.post(peer.send([slice(), slice()]).imm(1), Token(0))?;
-    qp.post(peer.send_inline(b"hello")?.imm(1), Token(0))?;
+    qp.post(peer.send_inline(b"hello").imm(1), Token(0))?;
     qp.post_recv([slice(), slice()], Token(0))?;
     drop(any);
     Ok(qp.close()?)

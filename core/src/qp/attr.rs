@@ -21,10 +21,11 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// `send` operations and `recv` receives in flight; the device rounds up to powers of two.
+    /// `send` operations and `recv` receives in flight; the device rounds up to powers of two. Of operations in
+    /// [`Wide`](super::Wide) entries it has half as many as of others (R18).
     ///
-    /// Two buffers a SEND and 32 inline bytes, or less if the device has less; one buffer a receive, and no
-    /// unsolicited arrivals.
+    /// Two buffers a SEND, and 32 inline bytes, or 80 in wide entries, or less if the device has less; one buffer a
+    /// receive, and no unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
         Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0, one_queue: false }
     }
@@ -41,7 +42,7 @@ impl Depth {
         self
     }
 
-    /// Inline SENDs of up to `bytes` bytes (R10), or a refusal.
+    /// Inline SENDs, and inline writes where the kind has them, of up to `bytes` bytes (R10), or a refusal.
     pub const fn inline(mut self, bytes: u16) -> Self {
         self.inline = Some(bytes);
         self

@@ -37,7 +37,7 @@ use crate::{Caps, Error, Qkey, Refused, Token};
 ///
 /// let (to_b, _) = group.queue_pair(a)?.resolve(group.queue_pair(b)?.hello().as_bytes())?;
 /// group.member(b)?.post_recv(pd.register(vec![0; 64])?.1, Token(1))?;
-/// group.member(a)?.post(to_b.one_way().send_inline(b"hello")?, Token(2))?;
+/// group.member(a)?.post(to_b.one_way().send_inline(b"hello"), Token(2))?;
 /// let mut done = vec![];
 /// while done.len() < 2 {
 ///     done.extend(group.poll().map(|(member, event)| (member, event.token())));

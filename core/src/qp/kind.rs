@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::QpType;
+use super::{EntrySize, Narrow, QpType, Wide};
 use crate::caps::sealed::Sealed;
 use crate::flags::SendOps;
 use crate::wire::Features;
@@ -26,12 +26,13 @@ pub mod ops {
     pub const ALL: u8 = SendOps::all().bits();
 }
 
-/// A scalable reliable datagram queue pair that may post `OPS`, and shares `F` with its peers.
+/// A scalable reliable datagram queue pair that may post `OPS`, shares `F` with its peers, and has send entries of
+/// size `E`, which is its own affair.
 ///
 /// SRD delivers each message once, and promises no order: neither between messages nor within one write
 /// (R16). Every operation is signaled (R08). There are no atomics and no memory windows (R29).
 #[derive(Clone, Copy, Debug)]
-pub struct Srd<const OPS: u8 = { ops::ALL }, F = Solicited>(core::marker::PhantomData<F>);
+pub struct Srd<const OPS: u8 = { ops::ALL }, F = Solicited, E = Narrow>(core::marker::PhantomData<(F, E)>);
 
 /// An SRD queue pair for devices without RDMA.
 pub type SendOnly = Srd<{ ops::SEND | ops::SEND_WITH_IMM }>;
@@ -50,30 +51,33 @@ pub trait QpKind: Requirement + 'static {
     const OPS: SendOps;
     /// The features it shares with its peers (R05).
     type Features: FeatureSet;
+    /// The size of its send entries (R10).
+    type Entries: EntrySize;
 }
 
-impl<const OPS: u8, F: FeatureSet> Sealed for Srd<OPS, F> {}
+impl<const OPS: u8, F: FeatureSet, E: EntrySize> Sealed for Srd<OPS, F, E> {}
 
-impl<const OPS: u8, F: FeatureSet> Requirement for Srd<OPS, F> {
+impl<const OPS: u8, F: FeatureSet, E: EntrySize> Requirement for Srd<OPS, F, E> {
     const NEEDS: Caps = {
         let ops = match SendOps::from_bits(OPS) {
             Some(ops) => ops,
             None => panic!("EFA has five operations: name them by the constants in `efa_core::qp::ops` (R29)"),
         };
         let read = if ops.contains(SendOps::RDMA_READ) { Caps::RDMA_READ } else { Caps::empty() };
-        let write = if ops.intersects(SendOps::RDMA_WRITE.union(SendOps::RDMA_WRITE_WITH_IMM)) {
-            Caps::RDMA_WRITE
-        } else {
-            Caps::empty()
+        let write = match ops.intersects(SendOps::RDMA_WRITE.union(SendOps::RDMA_WRITE_WITH_IMM)) {
+            true if E::NEEDS.contains(Caps::WIDE_ENTRIES) => Caps::RDMA_WRITE.union(Caps::INLINE_WRITE),
+            true => Caps::RDMA_WRITE,
+            false => Caps::empty(),
         };
-        read.union(write).union(F::NEEDS)
+        read.union(write).union(F::NEEDS).union(E::NEEDS)
     };
 }
 
-impl<const OPS: u8, F: FeatureSet> QpKind for Srd<OPS, F> {
+impl<const OPS: u8, F: FeatureSet, E: EntrySize> QpKind for Srd<OPS, F, E> {
     const TYPE: QpType = QpType::Srd;
     const OPS: SendOps = SendOps::from_bits_retain(OPS);
     type Features = F;
+    type Entries = E;
 }
 
 /// What both queue pairs of a connection must have been made with (R05).
@@ -124,7 +128,7 @@ macro_rules! has {
 
         $(
             #[diagnostic::do_not_recommend]
-            impl<F: FeatureSet> $name for Srd<$mask, F> {}
+            impl<F: FeatureSet, E: EntrySize> $name for Srd<$mask, F, E> {}
         )*
     };
 }
@@ -188,4 +192,24 @@ has!(
 pub trait HasRnrRetry: QpKind {}
 
 #[diagnostic::do_not_recommend]
-impl<const OPS: u8, F: FeatureSet> HasRnrRetry for Srd<OPS, F> {}
+impl<const OPS: u8, F: FeatureSet, E: EntrySize> HasRnrRetry for Srd<OPS, F, E> {}
+
+/// Kinds that may post RDMA writes of inline bytes: those that may post RDMA write, with [`Wide`] entries.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no inline RDMA write (R10)",
+    label = "posted on a queue pair of kind `{Self}`",
+    note = "it takes 128-byte entries and RDMA write: make the queue pair of kind `Srd<{{ ops::ALL }}, Solicited, Wide>`",
+    note = "or register the bytes and write a slice of them: `peer.write(slice, window)`"
+)]
+pub trait HasInlineWrite: QpKind<Entries = Wide> {}
+
+macro_rules! has_inline_write {
+    ($($mask:literal)*) => {
+        $(
+            #[diagnostic::do_not_recommend]
+            impl<F: FeatureSet> HasInlineWrite for Srd<$mask, F, Wide> {}
+        )*
+    };
+}
+
+has_inline_write!(1 2 3 5 6 7 9 10 11 13 14 15 17 18 19 21 22 23 25 26 27 29 30 31);

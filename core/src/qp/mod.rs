@@ -27,6 +27,7 @@
 //! | `table` | the device's state table, as data |
 //! | `state` | states and what they permit, as types |
 //! | `kind` | SRD: operation sets and feature sets, as types |
+//! | `entries` | sizes of send entries, as types |
 //! | `ud` | UD |
 //! | `attr` | what the transitions take |
 //! | `pair` | the queue pair |
@@ -38,6 +39,7 @@
 mod any;
 mod attr;
 mod completions;
+mod entries;
 mod group;
 mod inner;
 mod kind;
@@ -49,11 +51,12 @@ mod ud;
 pub use any::AnyQueuePair;
 pub use attr::{ChosenRetry, Depth, DeviceRetry, InitAttr, Retries, RnrRetry, RtsAttr};
 pub(crate) use completions::Completions;
+pub use entries::{EntrySize, Narrow, Wide};
 pub use group::{Group, Member, MemberId};
 pub(crate) use inner::{Identity, Inner};
 pub use kind::{
-    FeatureSet, HasRead, HasRnrRetry, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures, SendOnly,
-    Solicited, Srd, Unsolicited, ops,
+    FeatureSet, HasInlineWrite, HasRead, HasRnrRetry, HasSend, HasSendImm, HasWrite, HasWriteImm, QpKind, SameFeatures,
+    SendOnly, Solicited, Srd, Unsolicited, ops,
 };
 pub use pair::{Endpoint, GrantedDepth, QueuePair, Shutdown};
 pub use state::{

@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use super::inner::next_id;
 use super::{
-    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Resumes,
-    Retries, Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
+    AnyQueuePair, CanReceive, Depth, EntrySize, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset,
+    Resumes, Retries, Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
 };
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
@@ -44,7 +44,9 @@ pub struct GrantedDepth {
     pub send_buffers: u8,
     /// Buffers of one receive.
     pub recv_buffers: u8,
-    /// Inline bytes of one SEND.
+    /// Bytes of a send entry: 64, or 128 (R10).
+    pub entry_size: u16,
+    /// Inline bytes of one SEND, and of one inline write where the kind has it.
     pub inline: u16,
     /// Operations of one batch.
     pub batch: u16,
@@ -257,6 +259,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             recv: self.inner.recv.slots().depth(),
             send_buffers: self.inner.identity.max_buffers,
             recv_buffers: self.inner.recv.max_buffers(),
+            entry_size: K::Entries::BYTES,
             inline: self.inner.identity.max_inline,
             batch: self.inner.send.max_batch(),
         }

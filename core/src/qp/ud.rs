@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::{FeatureSet, HasSend, HasSendImm, QpKind, QpType};
+use super::{FeatureSet, HasSend, HasSendImm, Narrow, QpKind, QpType};
 use crate::caps::sealed::Sealed;
 use crate::flags::SendOps;
 use crate::wire::Features;
@@ -53,10 +53,10 @@ use crate::{Caps, Requirement};
 /// a.post_recv(pd.register(MEMORY[0].take()?)?.1, Token(1))?; // 64 bytes of payload
 /// b.post_recv(pd.register(MEMORY[1].take()?)?.1, Token(2))?;
 /// let mut said = [0; 4];
-/// a.post(to_b.send_inline(b"ping")?, Token(3))?;
+/// a.post(to_b.send_inline(b"ping"), Token(3))?;
 /// received(&mut b, &mut said).expect("a datagram, unless it was lost");
 /// assert_eq!(&said, b"ping");
-/// b.post(to_a.send_inline(b"pong")?, Token(4))?;
+/// b.post(to_a.send_inline(b"pong"), Token(4))?;
 /// received(&mut a, &mut said).expect("a datagram, unless it was lost");
 /// assert_eq!(&said, b"pong");
 /// # Ok(())
@@ -80,6 +80,7 @@ impl QpKind for Ud {
     const TYPE: QpType = QpType::Ud;
     const OPS: SendOps = SendOps::SEND.union(SendOps::SEND_WITH_IMM);
     type Features = Datagram;
+    type Entries = Narrow;
 }
 
 impl FeatureSet for Datagram {

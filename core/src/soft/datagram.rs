@@ -21,7 +21,7 @@ impl State {
     pub(super) fn deliver_datagram(&mut self) {
         let lost = self.is_lost();
         let Some(packet) = self.packet_at(self.head) else { return };
-        let (index, entry, forced) = (packet.qp, [packet.entry[0], packet.entry[1]], packet.trial.forced);
+        let (index, entry, forced) = (packet.qp, packet.meta(), packet.trial.forced);
         let Some(qp) = self.qp(index) else { return self.pop() };
         let nic = qp.nic;
         let request = match forced {

@@ -82,7 +82,7 @@ impl Faults {
 /// let config = soft::Config::new(soft::Profile::RDMA).lose(300, 20).delay(5).pieces(8).unknown_senders(2);
 /// let (mut a, mut b) = soft::pair(config)?;
 /// b.endpoint.post_recv(b.pd.register(vec![0; 64])?.1, Token(1))?;
-/// a.endpoint.post(a.peer.send_inline(b"hello")?, Token(2))?;
+/// a.endpoint.post(a.peer.send_inline(b"hello"), Token(2))?;
 /// assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 5));
 /// assert!(matches!(a.wait(), Some(Event::Sent(_))), "once, however often it was lost");
 /// # }
@@ -141,7 +141,8 @@ impl Config {
     }
 
     /// A queue pair whose number was used before finds so many completions of its predecessor's requests in each of
-    /// its completion queues (R20). They take their room until they are read.
+    /// its completion queues (R20). They take their room until they are read. Those of sends have its generation or,
+    /// with [`Config::req_id_64`], the present one, as after a wrap, and the upper bits of its last request.
     pub const fn stale_completions(mut self, completions: u16) -> Self {
         self.faults.stale = completions;
         self

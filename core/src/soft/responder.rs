@@ -169,10 +169,7 @@ impl State {
         if arrived.status != Status::Ok {
             arrival.length = 0;
         } else if let Some(count) = request.inline {
-            let mut bytes = [0u8; 32];
-            for (chunk, quad) in bytes.chunks_exact_mut(8).zip(&packet.entry[4..]) {
-                chunk.copy_from_slice(&quad.to_le_bytes());
-            }
+            let mut bytes = packet.inline_bytes(4);
             scatter([Some(Span::of_bytes(&mut bytes).part(0, count)), None], targets);
         } else {
             scatter(request.local, targets);
@@ -194,7 +191,15 @@ impl State {
         let remote = self
             .remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
             .ok_or(Status::RemoteBadAddress)?;
-        let local = request.local[0].ok_or(Status::LocalInvalidLkey)?;
+        let mut bytes;
+        let local = match request.inline {
+            Some(count) => {
+                // Behind the remote buffer.
+                bytes = packet.inline_bytes(6);
+                Span::of_bytes(&mut bytes).part(0, count)
+            }
+            None => request.local[0].ok_or(Status::LocalInvalidLkey)?,
+        };
         let step = self.step(packet, request.len);
         let (from, to) = if reads { (remote, local) } else { (local, remote) };
         memory::copy(to.part(step.at, step.len), from.part(step.at, step.len));

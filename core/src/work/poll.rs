@@ -57,7 +57,7 @@ impl<P: Provider> Inner<P> {
             let Completions::Own { send, .. } = &mut self.completions else { return None };
             match send.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => match self.send.end(entry.req_id(), entry.op()) {
+                Next::Good(entry) => match self.send.end(&entry) {
                     Some(finished) => return Some(done(entry.op(), take(finished))),
                     None => self.count_stale(),
                 },
@@ -114,7 +114,7 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn good(&mut self, entry: Entry) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => {
-                if let Some(finished) = self.send.end(entry.req_id(), entry.op()) {
+                if let Some(finished) = self.send.end(&entry) {
                     return Some(done(entry.op(), take(finished)));
                 }
             }
@@ -181,7 +181,7 @@ impl<P: Provider> Inner<P> {
     fn odd_send(&mut self, entry: Entry) -> Option<Event> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
-        let Some(finished) = ours.then(|| self.send.end_failed(entry.req_id())).flatten() else {
+        let Some(finished) = ours.then(|| self.send.end_failed(&entry)).flatten() else {
             self.count_stale();
             return None;
         };

@@ -15,7 +15,7 @@ use crate::{Error, Refused, Token};
 const MAX_RECV: usize = 65_535;
 
 /// What operations are posted on: a queue pair in RTS, or a [`Member`](crate::qp::Member) of a group.
-pub trait Posts<K>: Sealed {
+pub trait Posts<K: QpKind>: Sealed {
     /// As [`QueuePair::post`].
     ///
     /// # Errors
@@ -148,15 +148,19 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 impl<P: Provider> Inner<P> {
     /// Checks an operation and writes its entry, which the doorbell has yet to announce.
     #[inline(always)]
-    pub(super) fn stage<K, O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
+    pub(super) fn stage<K: QpKind, O: Operation<K>>(
+        &mut self,
+        operation: O,
+        token: Token,
+    ) -> Result<(), Refused<O::Source>> {
         if self.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.why_full()));
         }
         if let Err(error) = operation.check(&self.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        let Parts { entry, tag, buffers } = operation.into_parts();
-        let staged = self.send.stage(token.0, tag, entry, buffers);
+        let Parts { meta, data, tag, buffers } = operation.into_parts();
+        let staged = self.send.stage(token.0, tag, meta, data, buffers);
         debug_assert!(staged, "there was room");
         Ok(())
     }

@@ -13,3 +13,4 @@ mod responder;
 mod threads;
 #[path = "../common/transitions.rs"]
 mod transitions;
+mod wide;
