@@ -9,7 +9,7 @@ use efa_core::flow::{Split, Step};
 use efa_core::memory::{Buffer, Buffers, Exposed, Frozen, PageSize, Pages, Pool, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{
-    Depth, Endpoint, HasRead, HasSend, HasSendImm, HasWrite, HasWriteImm, InitAttr, QpKind, RnrRetry, RtsAttr,
+    Depth, Endpoint, HasRead, HasRnrRetry, HasSend, HasSendImm, HasWrite, HasWriteImm, InitAttr, RnrRetry, RtsAttr,
     Solicited, Srd, Wide, ops,
 };
 use efa_core::ring::Word;
@@ -33,7 +33,7 @@ type Window = RemoteWindow<RemoteReadWrite>;
 type Shared = Exposed<Pages, RemoteReadWrite>;
 
 /// A kind of the endpoints: all of a run have one.
-trait Kind: QpKind<Features = Solicited> + HasSend + HasSendImm + HasWrite + HasWriteImm + HasRead {
+trait Kind: HasRnrRetry<Features = Solicited> + HasSend + HasSendImm + HasWrite + HasWriteImm + HasRead {
     /// Of an inline SEND.
     const INLINE: usize;
 
@@ -194,7 +194,7 @@ fn address(bytes: &[u8]) -> (usize, usize) {
 }
 
 /// Posts, or gives the buffers back for a reason that is good.
-fn post<K: QpKind, O: Operation<K>>(
+fn post<K: HasRnrRetry, O: Operation<K>>(
     qp: &mut Endpoint<SoftDevice, K>,
     operation: O,
     token: u64,
