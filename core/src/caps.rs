@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use crate::{DeviceId, Error};
 
 bitflags! {
-    /// Capabilities a device reports (`efadv_query_device`, same bits).
+    /// Capabilities a device reports (`efadv_query_device`, same bits; from bit 30 on, what else it says).
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Caps: u32 {
         /// RDMA read.
@@ -26,6 +26,11 @@ bitflags! {
         const CQ_WITH_EXT_MEM_DMABUF = 1 << 5;
         /// Completion counters.
         const COMP_CNTR = 1 << 6;
+        /// 128-byte send entries (R10): `inline_buf_size_ex` is more than `inline_buf_size`.
+        const WIDE_ENTRIES = 1 << 30;
+        /// RDMA write of inline bytes, in 128-byte entries (R10). To libefa it is a flag of the queue pair
+        /// (`EFADV_QP_FLAGS_INLINE_WRITE`) that it takes wherever there is RDMA write.
+        const INLINE_WRITE = 1 << 31;
     }
 }
 
@@ -48,7 +53,7 @@ pub struct Limits {
     pub max_msg_size: u32,
     /// Bytes of one RDMA operation (R11).
     pub max_rdma_size: u32,
-    /// Send queue entries of one queue pair (R18).
+    /// Send queue entries of 64 bytes of one queue pair; of 128 bytes there are half as many (R18).
     pub max_send_depth: u32,
     /// The least send queue entries of one queue pair (R18).
     pub min_send_depth: u32,
@@ -58,11 +63,13 @@ pub struct Limits {
     pub max_send_sge: u8,
     /// Buffers of one receive (R19).
     pub max_recv_sge: u8,
-    /// Inline bytes of one SEND (R10).
+    /// Inline bytes of one SEND in a 64-byte entry: `inline_buf_size` (R10).
     pub max_inline: u16,
+    /// Inline bytes of one SEND or RDMA write in a 128-byte entry: `inline_buf_size_ex` (R10).
+    pub max_inline_wide: u16,
     /// Entries of a completion queue (R17).
     pub max_cqe: u32,
-    /// Entries that one doorbell may announce (R18).
+    /// Entries of 64 bytes that one doorbell may announce; of 128 bytes it may announce half as many (R18).
     pub max_batch: u16,
 }
 
@@ -72,7 +79,7 @@ pub struct Limits {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is nothing that can be required of a device (R07)",
     label = "not a requirement",
-    note = "a kind of queue pair: `Srd`, `SendOnly`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`"
+    note = "a kind of queue pair: `Srd`, `SendOnly`, `Ud`; an access: `RemoteRead`, `RemoteWrite`, `RemoteReadWrite`; a capability: `SetRnrRetry`"
 )]
 pub trait Requirement: sealed::Sealed {
     /// The capabilities it needs.

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::flags::Access;
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 use crate::wire::Features;
 use crate::{Ahn, Caps, DeviceId, Gid, Incarnation, PdId, Qpn};
 
@@ -113,7 +113,7 @@ pub enum Error {
     },
     /// An address of all zeros (R27).
     ZeroGid,
-    /// The peer's queue pair has other features than ours (R05).
+    /// The peer's queue pair has other features than ours, or is UD where ours is SRD (R05).
     FeatureMismatch {
         /// Our queue pair's.
         ours: Features,
@@ -173,6 +173,13 @@ pub enum Error {
     BatchFull {
         /// How many that is.
         limit: u32,
+    },
+    /// The provider made a send queue of entries of another size than was asked for.
+    EntrySize {
+        /// Bytes asked for.
+        asked: u16,
+        /// Bytes that it has.
+        given: u16,
     },
     /// The device failed the queue pair.
     QueueFailed,
@@ -250,6 +257,8 @@ pub enum Limit {
     RdmaBytes,
     /// Bytes of one buffer of a receive.
     RecvBytes,
+    /// Bytes of a receive of a UD queue pair.
+    DatagramBytes,
     /// Receiver-not-ready retries.
     RnrRetries,
     /// A packet sequence number.
@@ -404,6 +413,12 @@ impl fmt::Display for Error {
             Self::ZeroGid => f.write_str(
                 "the GID is all zeros, which is nobody (R27): the peer published its address before it was ready",
             ),
+            Self::FeatureMismatch { ours, theirs } if (*ours ^ *theirs).contains(Features::DATAGRAM) => write!(
+                f,
+                "the peer's queue pair is {}, ours is {}: one cannot reach the other (R05); make both of the same kind",
+                type_of(*theirs),
+                type_of(*ours)
+            ),
             Self::FeatureMismatch { ours, theirs } => write!(
                 f,
                 "the peer's queue pair has features {}, ours has {}: the device would answer status 18 (R05); make \
@@ -454,6 +469,11 @@ impl fmt::Display for Error {
                 f,
                 "the batch has the {limit} operations that one doorbell may announce (R18): submit it, begin another"
             ),
+            Self::EntrySize { asked, given } => write!(
+                f,
+                "the provider made send entries of {given} bytes, {asked} were asked for: its driver knows no others; \
+                 take a kind with entries of that size (R10)"
+            ),
             Self::QueueFailed => {
                 f.write_str("the device failed this queue pair: `cause()` says why; shut it down and make another")
             }
@@ -479,6 +499,11 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+/// The type of a queue pair with these features.
+fn type_of(features: Features) -> QpType {
+    if features.contains(Features::DATAGRAM) { QpType::Ud } else { QpType::Srd }
 }
 
 /// The names of a set's flags, or "none".
@@ -553,7 +578,7 @@ impl Limit {
             Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
             Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
             Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
-            Self::InlineBytes => "register the bytes and send a slice (R10)",
+            Self::InlineBytes => "register the bytes and send a slice; `Wide` entries have room for up to 80 (R10)",
             Self::RegionBytes => "register it in parts (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
             Self::CompletionEntries => {
@@ -587,6 +612,7 @@ impl fmt::Display for Limit {
             Self::MessageBytes => "bytes of one message",
             Self::RdmaBytes => "bytes of one RDMA operation",
             Self::RecvBytes => "bytes of one receive buffer",
+            Self::DatagramBytes => "bytes of a UD receive, where a header of 40 precedes the payload",
             Self::RnrRetries => "receiver-not-ready retries",
             Self::SequenceNumber => "a packet sequence number",
             Self::Members => "queue pairs of the group",

@@ -21,6 +21,9 @@
 //! | [`Provider`] | the hardware abstraction: implemented by whoever drives a device |
 //! | [`soft`] | the software device (feature `soft`) |
 //!
+//! A queue pair is of one of EFA's two types: [`Srd`](qp::Srd), reliable and with RDMA, or [`Ud`](qp::Ud), whose SENDs
+//! may be lost. What is said of neither is SRD.
+//!
 //! # Example
 //!
 //! ```

@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicU32;
 use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
-use crate::qp::{QpAttr, QpState};
+use crate::qp::{QpAttr, QpState, QpType};
 use crate::ring::{AtomicWord, Slot};
 use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 
@@ -26,8 +26,9 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// 1. the device touches registered memory only after `reg_mr` and not after the [`Mr`]'s
 ///    deregistration returned `Ok`;
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
-/// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, aligned, exclusive to that
-///    queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives, destroyed or not;
+/// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, of the sizes that it says, aligned,
+///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives, destroyed
+///    or not;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
 /// 6. local keys have 24 bits (R13): what stands beside them in a descriptor is not the key's;
@@ -90,6 +91,8 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
 
     /// Makes a queue pair in RESET, each call with a generation that differs from the last of the same number.
     /// Depths are rounded up to powers of two and no further: completion queues are made for that (R17).
+    /// Send entries have the size that `init` says: a queue pair with others is destroyed and refused with
+    /// [`Error::EntrySize`].
     ///
     /// # Errors
     /// [`Error::Exhausted`], [`Error::AboveLimit`] or what the device answered.
@@ -138,6 +141,9 @@ pub struct CqInit {
 /// What a queue pair is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpInit {
+    /// Its type. SRD is a driver type of EFA's own to the verbs, UD is theirs; UD has SEND and SEND with immediate
+    /// for `ops`, and is never `unsolicited`.
+    pub qp_type: QpType,
     /// Send queue entries wanted.
     pub send_depth: u32,
     /// Receives wanted.
@@ -146,8 +152,14 @@ pub struct QpInit {
     pub send_sge: u8,
     /// Buffers of one receive, 1 or 2.
     pub recv_sge: u8,
-    /// Inline bytes wanted of one SEND.
+    /// Bytes of a send queue entry: 64, or 128 where the device has [`Caps::WIDE_ENTRIES`] (R10). libefa chooses
+    /// 128 by itself if more than 32 inline bytes or inline writes are asked for, and only then.
+    pub entry_size: u16,
+    /// Inline bytes wanted of one SEND or inline write.
     pub inline: u16,
+    /// Inline writes are posted (`EFADV_QP_FLAGS_INLINE_WRITE`, R10): only with 128-byte entries, and only where the
+    /// device has [`Caps::INLINE_WRITE`].
+    pub inline_write: bool,
     /// Operations it may post (`send_ops_flags`, R06).
     pub ops: crate::flags::SendOps,
     /// RDMA write with immediate consumes no receive here (R05).
@@ -167,19 +179,25 @@ pub struct Queues {
     pub recv: RecvRing,
 }
 
-/// A send queue: 64-byte entries, write-only (never read back).
+/// A send queue: write-only (never read back).
 #[derive(Clone, Copy, Debug)]
 pub struct SendRing {
-    /// `depth` entries of 64 bytes, in words.
+    /// `depth` entries of `entry_size` bytes, in words.
     pub entries: NonNull<AtomicWord>,
     /// The producer counter's register.
     pub doorbell: NonNull<AtomicU32>,
     /// Entries: a power of two, at most 32768.
     pub depth: u32,
-    /// Entries one doorbell may announce, at least 1 (R18).
+    /// Bytes of an entry: as [`QpInit::entry_size`] asked for.
+    pub entry_size: u16,
+    /// Entries, of that size, that one doorbell may announce, at least 1 (R18).
     pub max_batch: u16,
-    /// Inline bytes of one SEND (R10).
+    /// Inline bytes of one SEND or inline write (R10).
     pub inline: u16,
+    /// Whether request ids have 64 bits (`EFADV_WQ_CAPS_64_BIT_REQ_ID`): a completion of this queue then repeats
+    /// bytes 26 to 32 of its entry in its own bytes 6 to 12, flushed or not, and what stands there here names the
+    /// queue pair's life (R20).
+    pub req_id_64: bool,
     /// `depth` slots for operations in flight, all vacant at first.
     pub slots: NonNull<Slot>,
 }

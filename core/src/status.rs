@@ -186,7 +186,7 @@ impl CompletionStatus {
             Self::RemoteAbort => "find out at the peer why; then exchange addresses again",
             Self::RemoteBadDestQpn => {
                 "look at the peer's process (exit status, out-of-memory kill), then exchange addresses again; \
-                 publish an address only after the move to RTR"
+                 publish an address only after the move to RTR, and use it on a queue pair of its own type, SRD or UD"
             }
             Self::RemoteRnr => {
                 "let the peer post more receives and earlier, limit what is in flight, or raise the RNR retry count"

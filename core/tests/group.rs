@@ -404,7 +404,14 @@ fn rdma_in_parts_is_posted_on_a_member_as_on_a_queue_pair_of_its_own() {
 
 /// A random program on a group over a hostile device.
 fn random_program(seed: u64) {
-    let config = quiet().seed(seed).shuffle(true).lose(100, 20).delay(3).unknown_senders(2).stale_completions(2);
+    let config = quiet()
+        .seed(seed)
+        .shuffle(true)
+        .lose(100, 20)
+        .delay(3)
+        .unknown_senders(2)
+        .stale_completions(2)
+        .req_id_64(seed % 2 == 1);
     let mut stage = stage::<Srd>(config, 64);
     let mut random = {
         let mut state = seed;

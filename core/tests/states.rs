@@ -33,7 +33,7 @@ fn open() -> (Context<SoftDevice>, Pd) {
 fn reaches(from: &mut Endpoint<SoftDevice>, to: &mut Endpoint<SoftDevice>, pd: &Pd) {
     to.post_recv(zeros(pd, 8), Token(1)).unwrap();
     let (peer, _) = from.resolve(to.hello().as_bytes()).unwrap();
-    from.post(peer.one_way().send_inline(b"hello").unwrap(), Token(2)).unwrap();
+    from.post(peer.one_way().send_inline(b"hello"), Token(2)).unwrap();
     let event = wait(from);
     assert!(matches!(event, Event::Sent(_)), "{event:?}");
     assert!(matches!(wait(to), Event::Received(message) if message.len == 5));
@@ -50,7 +50,7 @@ fn r01_r02_the_way_up_in_steps_permits_what_each_state_permits() {
     let mut rtr = init.rtr().unwrap();
     assert_eq!(rtr.address().qkey, Qkey(7));
     let (peer, _) = other.resolve(rtr.hello().as_bytes()).unwrap();
-    other.post(peer.one_way().send_inline(b"early").unwrap(), Token(2)).unwrap();
+    other.post(peer.one_way().send_inline(b"early"), Token(2)).unwrap();
     assert!(matches!(wait(&mut rtr), Event::Received(message) if message.token == Token(1)));
     assert!(matches!(wait(&mut other), Event::Sent(_)));
 
@@ -341,7 +341,7 @@ fn h21_the_default_waits_for_ever_and_delivers_once_a_receive_is_posted() {
     let mut other = pd.endpoint(required::<_, Srd>(&ctx), DEPTH).unwrap();
     let mut qp = pd.endpoint(required::<_, Srd>(&ctx), DEPTH).unwrap();
     let (to_other, _) = connect(&qp, &other);
-    qp.post(to_other.send_inline(b"patient").unwrap(), Token(1)).unwrap();
+    qp.post(to_other.send_inline(b"patient"), Token(1)).unwrap();
     for _ in 0..20 {
         assert_idle(&mut qp);
     }

@@ -5,7 +5,7 @@ use efa_core::Verb;
 
 use crate::Reached;
 use crate::input::Input;
-use crate::program::{End, Fate, Setup, Step, Thing, World};
+use crate::program::{End, Fate, Setup, Step, Thing, run};
 
 /// Calls on three endpoints of two devices. Each operation is resolved once, by an event, by destroying the queue
 /// pair or by being forgotten; what arrives is what was sent, once; and all memory comes back but what was forgotten.
@@ -15,7 +15,7 @@ pub fn calls(data: &[u8]) -> Reached {
     let mut input = Input::new(data);
     let flags = input.byte();
     let setup = setup(flags, &mut input);
-    let mut reached = World::run(setup, std::iter::from_fn(|| step(&mut input)));
+    let mut reached = run(setup, std::iter::from_fn(|| step(&mut input)));
     if setup.loss.0 > 0 {
         reached.insert("a wire that loses");
     }
@@ -45,6 +45,8 @@ fn setup(flags: u8, input: &mut Input<'_>) -> Setup {
         reuse_numbers: true,
         near_wrap: None,
         one_queue: flags & 16 != 0,
+        wide: flags & 32 != 0,
+        req_id_64: flags & 64 != 0,
         impatient: flags >> 1 & 7,
     };
     if flags & HOSTILE == 0 {
@@ -88,6 +90,7 @@ fn step(input: &mut Input<'_>) -> Option<Step> {
         5 => Step::SendInline { node, other, len: 0, imm: who & 8 != 0 },
         6 => Step::Write { node, other, at: input.byte(), imm: false },
         7 => Step::Write { node, other, at: input.byte(), imm: true },
+        8 if who & 64 != 0 => Step::WriteInline { node, other, len: input.byte(), at: input.byte(), imm: who & 8 != 0 },
         8 => Step::Read { node, other, at: input.byte() },
         9 => Step::Recv { node, halves: false },
         10 => Step::Recv { node, halves: true },

@@ -80,6 +80,8 @@ struct Request {
 #[derive(Default)]
 struct Model {
     wide: bool,
+    /// Where request ids of sends have 64 bits, the upper 48 of those of this life.
+    life: Option<u64>,
     /// By request id: operations, receives.
     in_flight: [BTreeMap<u16, Request>; 2],
     /// Entries that were not polled.
@@ -129,6 +131,10 @@ impl Model {
         let request = if unsolicited {
             None
         } else {
+            let upper = u64::from(short(6)) | u64::from(short(8)) << 16 | u64::from(short(10)) << 32;
+            if queue == 0 && self.life.is_some_and(|life| life != upper) {
+                return None;
+            }
             let wanted = self.in_flight[queue].get(&id)?;
             if queue == 0 && status == 0 && wanted.op != op {
                 return None;
@@ -193,8 +199,8 @@ struct Stage {
 /// Gives what it came to do.
 pub fn completions(data: &[u8]) -> Reached {
     let mut input = Input::new(data);
-    let wide = input.byte() & 1 == 1;
-    let (mut stage, mut qp) = stage(wide);
+    let flags = input.byte();
+    let (mut stage, mut qp) = stage(flags & 1 == 1, flags & 2 == 2);
     while let Some(step) = input.step() {
         stage.step(&mut qp, step, &mut input);
         assert_eq!(qp.in_flight(), stage.model.count());
@@ -207,14 +213,14 @@ pub fn completions(data: &[u8]) -> Reached {
     stage.end(qp, data.len() % 7)
 }
 
-fn stage(wide: bool) -> (Stage, Endpoint<Puppet>) {
-    let device = Puppet::new(if wide { CAPS | Caps::CQ_WITH_SGID } else { CAPS });
+fn stage(wide: bool, req_id_64: bool) -> (Stage, Endpoint<Puppet>) {
+    let device = Puppet::with(if wide { CAPS | Caps::CQ_WITH_SGID } else { CAPS }, req_id_64, None);
     let ctx = Context::open(device.clone());
     let pd = ctx.alloc_pd().unwrap();
     let depth = Depth::new(DEPTH as u32, DEPTH as u32).recv_buffers(2).unsolicited(DEPTH as u32);
     let qp = pd.endpoint(ctx.require::<Srd>().unwrap(), depth).unwrap();
     let peer = peer(&qp);
-    let model = Model { wide, ..Model::default() };
+    let model = Model { wide, life: req_id_64.then_some(0), ..Model::default() };
     let window = window(&peer);
     let (produced, rung, forgotten, tokens, resolved, reached) = ([0; 2], 0, false, 0, 0, Reached::new());
     (Stage { device, pd, peer, window, model, produced, rung, forgotten, tokens, resolved, reached }, qp)
@@ -260,7 +266,7 @@ impl Stage {
                 });
             }
             2 => self.post(vec![], control1::OP_SEND, |stage, token| {
-                let inline = stage.peer.send_inline(b"inline").unwrap();
+                let inline = stage.peer.send_inline(b"inline");
                 qp.post(inline, token).map_err(Refused::into)
             }),
             3 => {
@@ -340,7 +346,15 @@ impl Stage {
             self.tokens -= 1;
             return;
         }
-        let id = self.device.send_id(self.produced[0] % DEPTH);
+        let (id, upper) =
+            (self.device.send_id(self.produced[0] % DEPTH), self.device.send_quad(self.produced[0] % DEPTH, 3) >> 16);
+        match &mut self.model.life {
+            None => assert_eq!(upper, 0),
+            Some(life) => {
+                assert!(upper != 0 && (self.produced[0] == 0 || *life == upper), "{upper:#x} in the life of {life:#x}");
+                *life = upper;
+            }
+        }
         self.produced[0] += 1;
         self.begun(0, id, Request { token: token.0, op, buffers });
     }
@@ -446,9 +460,18 @@ impl Stage {
         entry[2] = status;
         entry[3] = (kind | op << flags::OP_SHIFT | flags::HAS_IMM) ^ twist;
         entry[4..6].copy_from_slice(&(QPN ^ u16::from(qpn_twist)).to_le_bytes());
-        entry[6..8].copy_from_slice(&(input.short() & 0xFF).to_le_bytes());
+        let short = input.short();
+        entry[6..8].copy_from_slice(&(short & 0xFF).to_le_bytes());
         entry[8..].copy_from_slice(&input.bytes::<24>());
+        self.name_life(queue, &mut entry, if short >> 8 > 200 { u64::from(short) << (short % 33) } else { 0 });
         self.complete(queue, entry);
+    }
+
+    /// Enters the upper bits of the request id, with some changed, where there are any.
+    fn name_life(&self, queue: usize, entry: &mut [u8; 32], twist: u64) {
+        if let Some(life) = self.model.life.filter(|_| queue == 0) {
+            entry[6..12].copy_from_slice(&(life ^ twist).to_le_bytes()[..6]);
+        }
     }
 
     fn poll(&mut self, qp: &mut Endpoint<Puppet>) {
@@ -476,6 +499,7 @@ impl Stage {
             What::Failed(Cause::Status(CompletionStatus::Flushed), _) => "a flush",
             What::Failed(Cause::Status(_), _) => "a status",
             What::Failed(Cause::LengthBeyondBuffers { .. }, _) => "too many bytes",
+            What::Failed(Cause::LengthBelowHeader { .. }, _) => "a header cut short",
             What::Failed(Cause::Malformed { .. }, _) => "a malformed entry",
             What::Reclaimed => "a request reclaimed",
         });
@@ -492,6 +516,7 @@ impl Stage {
                     entry[2] = FLUSHED;
                     entry[3] = [flags::QUEUE_SEND, flags::QUEUE_RECV][queue];
                     entry[4..6].copy_from_slice(&QPN.to_le_bytes());
+                    self.name_life(queue, &mut entry, 0);
                     self.complete(queue, entry);
                 }
             }
@@ -519,6 +544,7 @@ impl Stage {
             entry[3] = [flags::QUEUE_SEND, flags::QUEUE_RECV][queue];
             entry[4..6].copy_from_slice(&QPN.to_le_bytes());
             entry[6] = 8;
+            self.name_life(queue, &mut entry, 0);
             self.complete(queue, entry);
         }
         let before = self.resolved;

@@ -36,7 +36,9 @@ impl FeatureSet for Mine {
 
 impl QpKind for Mine {
     const OPS: efa_core::flags::SendOps = efa_core::flags::SendOps::all();
+    const TYPE: efa_core::qp::QpType = efa_core::qp::QpType::Srd;
     type Features = efa_core::qp::Solicited;
+    type Entries = efa_core::qp::Narrow;
 }
 
 fn main() {}

@@ -5,7 +5,7 @@ use efa_core::qp::{Err, Init, QueuePair, Reset, Rtr, Sqd, Sqe, Srd};
 use efa_core::work::SendInline;
 use efa_core::{Provider, Token};
 
-type Op<'p> = SendInline<'p, efa_core::qp::Solicited>;
+type Op<'p> = SendInline<'p, [u8; 0], efa_core::qp::Solicited>;
 
 fn post_in_reset<P: Provider>(qp: &mut QueuePair<P, Reset, Srd>, op: Op<'_>) {
     let _ = qp.post(op, Token(0));

@@ -47,8 +47,8 @@ fn r15_a_remote_key_of_a_slice(slice: &Slice) {
     let _ = slice.rkey();
 }
 
-fn r10_an_inline_write(peer: &Peer<Mutual>, window: Window) {
-    let _ = peer.write_inline(b"", window);
+fn r10_an_inline_read(peer: &Peer<Mutual>, window: Window) {
+    let _ = peer.read_inline(b"", window);
 }
 
 fn r31_a_completion_by_hand<P: Provider>(ctx: &Context<P>) {

@@ -3,10 +3,10 @@
 use efa_core::memory::{Exposed, ExposedPart, Frozen, Region, RemoteRead, RemoteReadWrite, RemoteWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
 use efa_core::qp::{
-    AnyQueuePair, Depth, Endpoint, Err, Init, InitAttr, QueuePair, Reset, Rtr, Rts, RtsAttr, SendOnly, Sqd, Sqe, Srd,
-    Unsolicited, ops,
+    AnyQueuePair, Datagram, Depth, Endpoint, Err, Init, InitAttr, QueuePair, Reset, RnrRetry, Rtr, Rts, RtsAttr,
+    SendOnly, Solicited, Sqd, Sqe, Srd, Ud, Unsolicited, Wide, ops,
 };
-use efa_core::{Context, Error, Granted, Provider, Refused, Token};
+use efa_core::{Context, Error, Granted, Provider, Refused, SetRnrRetry, Token};
 
 fn up<P: Provider>(qp: QueuePair<P, Reset, Srd>, init: InitAttr, rts: RtsAttr) -> Result<Endpoint<P>, Error> {
     Ok(qp.init(init)?.init(init)?.rtr()?.rts(rts)?)
@@ -55,6 +55,24 @@ fn addresses<P: Provider>(rtr: &QueuePair<P, Rtr, Srd>, memory: &Exposed<Vec<u8>
     memory.grant(rtr).map(|_| ())
 }
 
+fn every_length_inline<P: Provider>(
+    narrow: &mut Endpoint<P>,
+    wide: &mut Endpoint<P, Srd<{ ops::ALL }, Solicited, Wide>>,
+    peer: &Peer<Mutual>,
+    window: RemoteWindow<RemoteWrite>,
+    any: &[u8],
+) -> Result<(), Error> {
+    narrow.post(peer.send_inline([0; 32]), Token(0))?;
+    narrow.post(peer.send_inline(&[0; 32]).imm(1), Token(0))?;
+    narrow.post(peer.send_inline(any), Token(0))?;
+    wide.post(peer.send_inline([0; 80]), Token(0))?;
+    wide.post(peer.send_inline(any).imm(1), Token(0))?;
+    wide.post(peer.write_inline(&[0; 80], window), Token(0))?;
+    wide.post(peer.write_inline(any, window).imm(1), Token(0))?;
+    wide.batch().push(peer.write_inline([0; 0], window), Token(0))?;
+    Ok(())
+}
+
 fn every_buffer<P: Provider>(
     qp: &mut Endpoint<P>,
     peer: &Peer<Mutual>,
@@ -68,7 +86,7 @@ fn every_buffer<P: Provider>(
     qp.post(peer.send((slice(), part.clone())).imm(1), Token(0))?;
     qp.post(peer.send((frozen.clone(), slice())), Token(0))?;
     qp.post(peer.send_empty().imm(1), Token(0))?;
-    qp.post(peer.send_inline(b"hello")?.imm(1), Token(0))?;
+    qp.post(peer.send_inline(b"hello").imm(1), Token(0))?;
     qp.post(peer.write(slice(), window), Token(0))?;
     qp.post(peer.write(frozen, window).imm(1), Token(0))?;
     qp.post(peer.write(part.clone(), window), Token(0))?;
@@ -82,7 +100,7 @@ fn every_buffer<P: Provider>(
 
 fn one_way<P: Provider>(qp: &mut Endpoint<P>, peer: &Peer<OneWay>, slice: Slice) -> Result<(), Error> {
     qp.post(peer.one_way().send(slice), Token(0))?;
-    qp.post(peer.one_way().send_inline(b"hello")?, Token(0))?;
+    qp.post(peer.one_way().send_inline(b"hello"), Token(0))?;
     Ok(qp.post(peer.one_way().send_empty(), Token(0))?)
 }
 
@@ -104,6 +122,26 @@ fn kinds<P: Provider>(ctx: &Context<P>) -> Result<(), Error> {
     pd.endpoint(send_only, Depth::new(1, 1))?.close()?;
     pd.endpoint(ctx.require::<Srd<{ ops::RDMA_WRITE }>>()?, Depth::new(1, 1))?.close()?;
     Ok(())
+}
+
+fn retries<P: Provider>(qp: QueuePair<P, Rtr, Srd>, token: Granted<SetRnrRetry>) -> Result<Endpoint<P>, Error> {
+    Ok(qp.rts(RtsAttr::new().rnr_retry(token, RnrRetry::FOREVER).psn(7))?)
+}
+
+fn datagrams<P: Provider>(
+    reset: QueuePair<P, Reset, Ud>,
+    rtr: QueuePair<P, Rtr, Ud>,
+    peer: &Peer<Mutual, Datagram>,
+    mut slice: impl FnMut() -> Slice,
+) -> Result<(), Error> {
+    let any: AnyQueuePair<P, Ud> = reset.error()?.into();
+    let mut qp = rtr.rts(RtsAttr::new().psn(7))?;
+    qp.post(peer.send(slice()), Token(0))?;
+    qp.post(peer.send([slice(), slice()]).imm(1), Token(0))?;
+    qp.post(peer.send_inline(b"hello").imm(1), Token(0))?;
+    qp.post_recv([slice(), slice()], Token(0))?;
+    drop(any);
+    Ok(qp.close()?)
 }
 
 fn closed(region: Region<Vec<u8>>, slice: Slice) -> Result<Vec<u8>, Error> {

@@ -89,8 +89,8 @@ fn send_with_immediate_allocates_nothing() {
 
 #[test]
 fn inline_and_empty_sends_allocate_nothing() {
-    Rig::new().sends(|a, _| a.endpoint.post(a.peer.send_inline(&[5; 32]).unwrap(), Token(1)).unwrap());
-    Rig::new().sends(|a, _| a.endpoint.post(a.peer.send_inline(&[5; 32]).unwrap().imm(9), Token(1)).unwrap());
+    Rig::new().sends(|a, _| a.endpoint.post(a.peer.send_inline(&[5; 32]), Token(1)).unwrap());
+    Rig::new().sends(|a, _| a.endpoint.post(a.peer.send_inline(&[5; 32]).imm(9), Token(1)).unwrap());
     Rig::new().sends(|a, _| a.endpoint.post(a.peer.send_empty().imm(9), Token(1)).unwrap());
 }
 
@@ -116,7 +116,7 @@ fn receives_of_two_buffers_allocate_nothing() {
     none_in(|| {
         let (head, tail) = target.take().unwrap().split_at(24).unwrap();
         rig.b.endpoint.post_recv([head, tail], Token(0)).unwrap();
-        rig.a.endpoint.post(rig.a.peer.send_inline(&[5; 32]).unwrap(), Token(1)).unwrap();
+        rig.a.endpoint.post(rig.a.peer.send_inline(&[5; 32]), Token(1)).unwrap();
         rig.drive(2, |event| match event {
             Event::Sent(_) => {}
             Event::Received(message) => target = whole(message.buffers),

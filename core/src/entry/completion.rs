@@ -36,7 +36,7 @@ pub struct SendCompletion {
 pub struct RecvCompletion {
     /// The common part.
     pub common: Completion,
-    /// Bytes, low 16 bits.
+    /// Bytes, low 16 bits; of a UD queue pair those of the header too.
     pub length: U16,
     /// The sender's address handle, or 0xFFFF (R23).
     pub ah: U16,

@@ -1,6 +1,6 @@
 //! The device's queue entries, little-endian, as the hardware defines them.
 //!
-//! [`SendEntry`], [`RecvDescriptor`] and [`Completion`] are the layouts; the data path assembles the same
+//! [`SendEntry`], [`WideSendEntry`], [`RecvDescriptor`] and [`Completion`] are the layouts; the data path assembles the same
 //! bytes as words, which tests compare with the layouts.
 //! Source: the EFA driver's `efa_io_defs.h`.
 
@@ -12,10 +12,10 @@ mod send;
 
 pub use completion::{Completion, RecvCompletion, SendCompletion, completion_flags};
 pub use recv::{RecvDescriptor, descriptor_flags};
-pub use send::{BufferDescriptor, RemoteBuffer, SendEntry, control1, control2, control3};
+pub use send::{BufferDescriptor, RemoteBuffer, SendEntry, WideSendEntry, control1, control2, control3};
 
 pub(crate) use recv::tail as recv_tail;
-pub(crate) use send::{control, head, length_and_key};
+pub(crate) use send::{control, head, length_and_key, req_id_ex};
 
 /// Eight bytes of an entry: what the data path reads and writes at once.
 pub type Quad = u64;

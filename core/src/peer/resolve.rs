@@ -110,8 +110,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         Ok((peer, ready.to_frame()))
     }
 
-    /// Resolves a peer by its bare address, which says neither features nor incarnation: that the features
-    /// are the same is the caller's word (R05).
+    /// Resolves a peer by its bare address, which says neither features nor incarnation: that both queue pairs are SRD
+    /// or both UD, and their features the same, is the caller's word (R05).
     ///
     /// # Errors
     /// What the device answered for its address.

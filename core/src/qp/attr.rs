@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use super::{HasRnrRetry, QpKind};
+use crate::caps::sealed::Sealed;
 use crate::error::Limit;
 use crate::{Error, Granted, Qkey, SetRnrRetry};
 
@@ -19,10 +21,11 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// `send` operations and `recv` receives in flight; the device rounds up to powers of two.
+    /// `send` operations and `recv` receives in flight; the device rounds up to powers of two. Of operations in
+    /// [`Wide`](super::Wide) entries it has half as many as of others (R18).
     ///
-    /// Two buffers a SEND and 32 inline bytes, or less if the device has less; one buffer a receive, and no
-    /// unsolicited arrivals.
+    /// Two buffers a SEND, and 32 inline bytes, or 80 in wide entries, or less if the device has less; one buffer a
+    /// receive, and no unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
         Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0, one_queue: false }
     }
@@ -39,7 +42,7 @@ impl Depth {
         self
     }
 
-    /// Inline SENDs of up to `bytes` bytes (R10), or a refusal.
+    /// Inline SENDs, and inline writes where the kind has them, of up to `bytes` bytes (R10), or a refusal.
     pub const fn inline(mut self, bytes: u16) -> Self {
         self.inline = Some(bytes);
         self
@@ -86,30 +89,68 @@ impl InitAttr {
     }
 }
 
-/// RTR to RTS: the first packet sequence number, and how often a peer that is not ready is tried again.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RtsAttr {
+/// RTR to RTS: the first packet sequence number, and how often a peer that is not ready is tried again, if that
+/// was said.
+#[derive(Clone, Copy, Debug)]
+pub struct RtsAttr<R = DeviceRetry> {
     pub(crate) psn: u32,
-    pub(crate) rnr_retry: Option<(Granted<SetRnrRetry>, RnrRetry)>,
+    pub(crate) rnr_retry: R,
 }
 
 impl RtsAttr {
-    /// Sequence number 0, and the device's own retry rule, which is for ever.
+    /// Sequence number 0, and the device's own retry rule, which is for ever on SRD.
     pub const fn new() -> Self {
-        Self { psn: 0, rnr_retry: None }
+        Self { psn: 0, rnr_retry: DeviceRetry(()) }
     }
 
+    /// How often a SEND or write with immediate is tried again while the peer has no receive posted. After
+    /// the last it fails with status 10, which leaves the queue pair usable. On SRD: UD tries nothing again.
+    pub const fn rnr_retry(self, token: Granted<SetRnrRetry>, retry: RnrRetry) -> RtsAttr<ChosenRetry> {
+        RtsAttr { psn: self.psn, rnr_retry: ChosenRetry(token, retry) }
+    }
+}
+
+// Of this rule alone: `RtsAttr::default()` then tells which is meant.
+impl Default for RtsAttr {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<R: Copy> RtsAttr<R> {
     /// Another first packet sequence number, 24 bits.
     pub const fn psn(mut self, psn: u32) -> Self {
         self.psn = psn;
         self
     }
+}
 
-    /// How often a SEND or write with immediate is tried again while the peer has no receive posted. After
-    /// the last it fails with status 10, which leaves the queue pair usable.
-    pub const fn rnr_retry(mut self, token: Granted<SetRnrRetry>, retry: RnrRetry) -> Self {
-        self.rnr_retry = Some((token, retry));
-        self
+/// The device's own retry rule.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRetry(());
+
+/// A retry rule of one's own choice, by [`RtsAttr::rnr_retry`].
+#[derive(Clone, Copy, Debug)]
+pub struct ChosenRetry(Granted<SetRnrRetry>, RnrRetry);
+
+/// Retry rules that a queue pair of kind `K` takes.
+pub trait Retries<K>: Sealed + Copy {
+    #[doc(hidden)]
+    fn chosen(self) -> Option<(Granted<SetRnrRetry>, RnrRetry)>;
+}
+
+impl Sealed for DeviceRetry {}
+impl Sealed for ChosenRetry {}
+
+impl<K: QpKind> Retries<K> for DeviceRetry {
+    fn chosen(self) -> Option<(Granted<SetRnrRetry>, RnrRetry)> {
+        None
+    }
+}
+
+impl<K: HasRnrRetry> Retries<K> for ChosenRetry {
+    fn chosen(self) -> Option<(Granted<SetRnrRetry>, RnrRetry)> {
+        Some((self.0, self.1))
     }
 }
 

@@ -8,7 +8,9 @@
 use core::fmt;
 use core::ops::Deref;
 
-use super::{AnyQueuePair, Depth, Endpoint, InitAttr, Inner, QpAttr, QpKind, QpState, QueuePair, RtsAttr, Shutdown};
+use super::{
+    AnyQueuePair, Depth, Endpoint, InitAttr, Inner, QpAttr, QpKind, QpState, QueuePair, Retries, RtsAttr, Shutdown,
+};
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
@@ -35,7 +37,7 @@ use crate::{Caps, Error, Qkey, Refused, Token};
 ///
 /// let (to_b, _) = group.queue_pair(a)?.resolve(group.queue_pair(b)?.hello().as_bytes())?;
 /// group.member(b)?.post_recv(pd.register(vec![0; 64])?.1, Token(1))?;
-/// group.member(a)?.post(to_b.one_way().send_inline(b"hello")?, Token(2))?;
+/// group.member(a)?.post(to_b.one_way().send_inline(b"hello"), Token(2))?;
 /// let mut done = vec![];
 /// while done.len() < 2 {
 ///     done.extend(group.poll().map(|(member, event)| (member, event.token())));
@@ -121,7 +123,12 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     /// [`Error::AboveLimit`] if the completion queue has no room for its depths and its unsolicited arrivals beside
     /// those of the others (R17), [`Error::UnreadCompletions`] if another left and the queue was not polled empty
     /// since (R21), [`Error::Exhausted`] if there are `N`, or what the device answered.
-    pub fn endpoint_with(&mut self, depth: Depth, init: InitAttr, rts: RtsAttr) -> Result<MemberId, Error> {
+    pub fn endpoint_with<R: Retries<K>>(
+        &mut self,
+        depth: Depth,
+        init: InitAttr,
+        rts: RtsAttr<R>,
+    ) -> Result<MemberId, Error> {
         let room = Inner::room::<K>(&self.provider, depth)?;
         let asked = self.reserved.saturating_add(room);
         if asked > self.capacity {

@@ -10,12 +10,12 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU32;
 
 use super::completions::{self, Completions};
-use super::{Depth, QpAttr, QpKind, QpState};
+use super::{Depth, EntrySize, QpAttr, QpKind, QpState, QpType};
 use crate::error::Limit;
 use crate::memory::Buffers;
 use crate::provider::{Provider, QpInit};
 use crate::ring::{Finished, RecvQueue, SendQueue};
-use crate::work::{Event, Failure, MAX_INLINE, Stats};
+use crate::work::{Event, Failure, Stats};
 use crate::{Caps, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
@@ -62,6 +62,7 @@ pub(crate) struct Identity {
     pub(crate) max_inline: u16,
     /// Buffers of one SEND.
     pub(crate) max_buffers: u8,
+    pub(crate) qp_type: QpType,
     pub(crate) qpn: Qpn,
     pub(crate) qkey: Qkey,
     pub(crate) incarnation: Incarnation,
@@ -95,7 +96,7 @@ impl<P: Provider> Inner<P> {
         let queues = provider.queues(&qp);
         // SAFETY: by the provider's contract the ring and slots are this queue pair's alone and valid while
         // its handle lives, which `Handles` keeps longer than this.
-        let send = unsafe { SendQueue::new(&queues.send, queues.generation) };
+        let send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
         // SAFETY: likewise.
         let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };
         let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
@@ -107,7 +108,7 @@ impl<P: Provider> Inner<P> {
                 Completions::over(depth.one_queue, queues.qpn, (&send_ring, sends), (&recv_ring, receives))
             },
         };
-        Ok(Self {
+        let inner = Self {
             send,
             recv,
             completions,
@@ -116,11 +117,13 @@ impl<P: Provider> Inner<P> {
                 pd: P::pd_id(pd),
                 max_rdma: limits.max_rdma_size,
                 max_inline: init.inline.min(queues.send.inline),
+                qp_type: K::TYPE,
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),
                 max_buffers: init.send_sge,
-                max_msg: limits.max_msg_size,
+                // The length in a completion, with the header, has 16 bits.
+                max_msg: limits.max_msg_size.min(u32::from(u16::MAX - u16::from(K::TYPE.header()))),
             },
             reports_gid: recv_ring.reports_gid(),
             provider: provider.clone(),
@@ -128,7 +131,10 @@ impl<P: Provider> Inner<P> {
             stats: Stats::default(),
             destroyed: false,
             handles: ManuallyDrop::new(Handles { qp, _send: send_cq, _recv: recv_cq, pd: pd.clone() }),
-        })
+        };
+        let (asked, given) = (K::Entries::BYTES, queues.send.entry_size);
+        // Not before: it is destroyed when it is dropped. What is posted relies on this.
+        if asked == given { Ok(inner) } else { Err(Error::EntrySize { asked, given }) }
     }
 
     pub(crate) fn pd(&self) -> &P::Pd {
@@ -154,7 +160,7 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn start_over(&mut self, id: u32) {
         self.identity.id = id;
         self.stats.stale = self.stats.stale.saturating_add(self.completions.drain());
-        self.send.rewind();
+        self.send.rewind(id);
         self.recv.rewind();
         self.identity.incarnation = Incarnation::from_random(self.provider.entropy());
         self.cause = None;
@@ -208,7 +214,8 @@ fn checked<K: QpKind>(depth: Depth, limits: &Limits) -> Result<QpInit, Error> {
         let error = Error::AboveLimit { what, asked: asked.into(), limit: limit.into() };
         if asked > limit { Err(error) } else { Ok(()) }
     };
-    above(Limit::SendDepth, depth.send, limits.max_send_depth)?;
+    // A wide entry takes two places of 64 bytes (R18).
+    above(Limit::SendDepth, depth.send, limits.max_send_depth / u32::from(K::Entries::BYTES / 64))?;
     above(Limit::RecvDepth, depth.recv.saturating_mul(depth.recv_buffers.into()), limits.max_recv_depth)?;
     above(Limit::RecvBuffers, depth.recv_buffers.into(), u32::from(limits.max_recv_sge).min(2))?;
     let max_buffers = limits.max_send_sge.min(2);
@@ -219,15 +226,18 @@ fn checked<K: QpKind>(depth: Depth, limits: &Limits) -> Result<QpInit, Error> {
             return Err(Error::BelowLimit { what, asked: 0, limit: 1 });
         }
     }
-    let max_inline = limits.max_inline.min(MAX_INLINE as u16);
+    let max_inline = K::Entries::max_inline(limits);
     let inline = depth.inline.unwrap_or(max_inline);
     above(Limit::InlineBytes, inline.into(), max_inline.into())?;
     Ok(QpInit {
+        qp_type: K::TYPE,
         send_depth: depth.send.max(limits.min_send_depth).max(1),
         recv_depth: depth.recv.max(1),
         send_sge: send_buffers,
         recv_sge: depth.recv_buffers,
+        entry_size: K::Entries::BYTES,
         inline,
+        inline_write: K::NEEDS.contains(Caps::INLINE_WRITE),
         ops: K::OPS,
         unsolicited: K::NEEDS.contains(Caps::UNSOLICITED_WRITE_RECV),
     })

@@ -7,8 +7,8 @@ use core::marker::PhantomData;
 
 use super::inner::next_id;
 use super::{
-    AnyQueuePair, CanReceive, Depth, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset, Resumes,
-    Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
+    AnyQueuePair, CanReceive, Depth, EntrySize, Err, Init, InitAttr, Inner, MovesTo, QpAttr, QpKind, Reachable, Reset,
+    Resumes, Retries, Rtr, Rts, RtsAttr, Sqd, Srd, Starts, State,
 };
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
@@ -44,7 +44,9 @@ pub struct GrantedDepth {
     pub send_buffers: u8,
     /// Buffers of one receive.
     pub recv_buffers: u8,
-    /// Inline bytes of one SEND.
+    /// Bytes of a send entry: 64, or 128 (R10).
+    pub entry_size: u16,
+    /// Inline bytes of one SEND, and of one inline write where the kind has it.
     pub inline: u16,
     /// Operations of one batch.
     pub batch: u16,
@@ -76,7 +78,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 
     fn move_to<T: State>(mut self, attr: &QpAttr) -> Result<QueuePair<P, T, K>, Refused<Self>>
     where
-        S: MovesTo<T>,
+        S: MovesTo<T, K>,
     {
         match self.inner.modify(attr) {
             Ok(()) => Ok(QueuePair::of(self.inner)),
@@ -90,7 +92,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair.
     pub fn init(self, attr: InitAttr) -> Result<QueuePair<P, Init, K>, Refused<Self>>
     where
-        S: MovesTo<Init>,
+        S: MovesTo<Init, K>,
     {
         // From RESET the table requires these attributes, from INIT it takes them.
         let given = QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::QKEY;
@@ -98,7 +100,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             qkey: attr.qkey,
             port: attr.port,
             pkey_index: attr.pkey_index,
-            ..QpAttr::to(Init::STATE, <S as MovesTo<Init>>::MASK | given)
+            ..QpAttr::to(Init::STATE, <S as MovesTo<Init, K>>::MASK | given)
         })?;
         init.inner.identity.qkey = attr.qkey;
         Ok(init)
@@ -110,9 +112,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair.
     pub fn rtr(self) -> Result<QueuePair<P, Rtr, K>, Refused<Self>>
     where
-        S: MovesTo<Rtr>,
+        S: MovesTo<Rtr, K>,
     {
-        self.move_to(&QpAttr::to(Rtr::STATE, <S as MovesTo<Rtr>>::MASK))
+        self.move_to(&QpAttr::to(Rtr::STATE, <S as MovesTo<Rtr, K>>::MASK))
     }
 
     /// To RTS: operations can be posted from here on.
@@ -120,16 +122,17 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// # Errors
     /// [`Error::AboveLimit`] for a sequence number of more than 24 bits, [`Error::ForeignToken`] for a token of
     /// another device, or what the device answered; with the queue pair.
-    pub fn rts(self, attr: RtsAttr) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
+    pub fn rts<R>(self, attr: RtsAttr<R>) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
     where
-        S: Starts,
+        S: Starts<K>,
+        R: Retries<K>,
     {
         if attr.psn > MAX_PSN {
             let (asked, limit) = (attr.psn.into(), MAX_PSN.into());
             return Result::Err(Refused::new(self, Error::AboveLimit { what: Limit::SequenceNumber, asked, limit }));
         }
-        let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK) };
-        if let Some((token, retry)) = attr.rnr_retry {
+        let mut qp_attr = QpAttr { sq_psn: attr.psn, ..QpAttr::to(Rts::STATE, <S as MovesTo<Rts, K>>::MASK) };
+        if let Some((token, retry)) = attr.rnr_retry.chosen() {
             if let Result::Err(error) = token.check(self.inner.provider.device_id()) {
                 return Result::Err(Refused::new(self, error));
             }
@@ -145,9 +148,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair.
     pub fn resume(self) -> Result<QueuePair<P, Rts, K>, Refused<Self>>
     where
-        S: Resumes,
+        S: Resumes<K>,
     {
-        let mut resumed = self.move_to(&QpAttr::to(Rts::STATE, <S as MovesTo<Rts>>::MASK))?;
+        let mut resumed = self.move_to(&QpAttr::to(Rts::STATE, <S as MovesTo<Rts, K>>::MASK))?;
         resumed.inner.send.reopen();
         Ok(resumed)
     }
@@ -171,7 +174,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair in the state that it reached.
     pub fn prepare(self) -> Result<QueuePair<P, Rts, K>, Refused<AnyQueuePair<P, K>>>
     where
-        S: MovesTo<Init>,
+        S: MovesTo<Init, K>,
         Self: Into<AnyQueuePair<P, K>>,
     {
         let qkey = Qkey::from_random(self.inner.provider.entropy());
@@ -186,9 +189,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair.
     pub fn drain(self) -> Result<QueuePair<P, Sqd, K>, Refused<Self>>
     where
-        S: MovesTo<Sqd>,
+        S: MovesTo<Sqd, K>,
     {
-        self.move_to(&QpAttr::to(Sqd::STATE, <S as MovesTo<Sqd>>::MASK))
+        self.move_to(&QpAttr::to(Sqd::STATE, <S as MovesTo<Sqd, K>>::MASK))
     }
 
     /// To ERR: whatever is in flight is flushed, that is, completes with [`Flushed`](crate::status::CompletionStatus::Flushed).
@@ -197,9 +200,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// What the device answered, with the queue pair.
     pub fn error(self) -> Result<QueuePair<P, Err, K>, Refused<Self>>
     where
-        S: MovesTo<Err>,
+        S: MovesTo<Err, K>,
     {
-        self.move_to(&QpAttr::to(Err::STATE, <S as MovesTo<Err>>::MASK))
+        self.move_to(&QpAttr::to(Err::STATE, <S as MovesTo<Err, K>>::MASK))
     }
 
     /// Back to RESET, where it can be brought up again, in a new life: peers must resolve it anew. Arrivals that
@@ -210,7 +213,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// until nothing is. Else what the device answered. With the queue pair.
     pub fn reset(self) -> Result<QueuePair<P, Reset, K>, Refused<Self>>
     where
-        S: MovesTo<Reset>,
+        S: MovesTo<Reset, K>,
     {
         let operations = self.inner.in_flight();
         if operations > 0 {
@@ -220,7 +223,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             Ok(id) => id,
             Result::Err(error) => return Result::Err(Refused::new(self, error)),
         };
-        let mut reset = self.move_to(&QpAttr::to(Reset::STATE, <S as MovesTo<Reset>>::MASK))?;
+        let mut reset = self.move_to(&QpAttr::to(Reset::STATE, <S as MovesTo<Reset, K>>::MASK))?;
         reset.inner.start_over(id);
         Ok(reset)
     }
@@ -256,6 +259,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             recv: self.inner.recv.slots().depth(),
             send_buffers: self.inner.identity.max_buffers,
             recv_buffers: self.inner.recv.max_buffers(),
+            entry_size: K::Entries::BYTES,
             inline: self.inner.identity.max_inline,
             batch: self.inner.send.max_batch(),
         }
@@ -308,7 +312,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         mut sink: impl FnMut(Event),
     ) -> Result<Shutdown, Refused<AnyQueuePair<P, K>>>
     where
-        S: MovesTo<Err>,
+        S: MovesTo<Err, K>,
         Self: Into<AnyQueuePair<P, K>>,
     {
         let mut qp = self.error().map_err(|refused| refused.map(Into::into))?;

@@ -67,13 +67,33 @@ impl fmt::Display for QpState {
     }
 }
 
-/// The kinds of queue pair that EFA has (R29).
+/// The types of queue pair that EFA has (R29).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QpType {
     /// Scalable reliable datagram: reliable, unordered; EFA's own.
     Srd,
     /// Unreliable datagram.
     Ud,
+}
+
+impl QpType {
+    /// Bytes that lie before the payload in each receive: the routing header (GRH) of a datagram, none of SRD. They
+    /// count in a completion's length.
+    pub const fn header(self) -> u8 {
+        match self {
+            Self::Srd => 0,
+            Self::Ud => 40,
+        }
+    }
+}
+
+impl fmt::Display for QpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Srd => "SRD",
+            Self::Ud => "UD",
+        })
+    }
 }
 
 /// The attributes that one transition takes, besides STATE, which every transition takes.

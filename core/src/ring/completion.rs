@@ -168,6 +168,12 @@ impl Entry {
         (self.0[0] >> 32) as u16
     }
 
+    /// Of the send queue: the upper 48 bits of a 64-bit request id, at their place in a send entry's fourth quad.
+    #[inline(always)]
+    pub(crate) fn req_id_ex(&self) -> Quad {
+        (self.0[0] >> 48) << 16 | self.0[1] << 32
+    }
+
     /// Operation: as in `control1`.
     #[inline(always)]
     pub(crate) fn op(&self) -> u8 {

@@ -6,14 +6,16 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use super::barrier::ring_send_doorbell;
-use super::{AtomicWord, Finished, Slots, store_quad};
-use crate::entry::{Quad, control, control1, control2};
+use super::{AtomicWord, Entry, Finished, Slots, store_quad};
+use crate::entry::{Quad, control, control1, control2, req_id_ex};
 use crate::memory::RawBuffer;
 use crate::provider::SendRing;
 
-const QUADS: usize = 8;
-
 /// A send queue: entries are staged in the ring, and one doorbell announces them all.
+///
+/// Where request ids have 64 bits, each carries the queue pair's life above slot and generation, which stay where they
+/// are, and a completion is believed only if it repeats all of that: lives are not used twice, while generations wrap
+/// (R20). libefa puts the caller's own id into all 64 bits there, and so has no generation to check.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     entries: NonNull<AtomicWord>,
@@ -21,6 +23,10 @@ pub(crate) struct SendQueue {
     position: u32,
     /// The ring's length, in quads.
     end: u32,
+    /// Quads of an entry: 8 or 16.
+    quads: u32,
+    /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
+    life: Quad,
     /// The bits that every entry has, and the phase; XORed at the wrap.
     control: Quad,
     slots: Slots,
@@ -39,12 +45,16 @@ unsafe impl Send for SendQueue {}
 
 impl SendQueue {
     /// # Safety
-    /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
-    pub(crate) unsafe fn new(ring: &SendRing, generation: u16) -> Self {
+    /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it. Entries that
+    /// are staged have the ring's size.
+    pub(crate) unsafe fn new(ring: &SendRing, generation: u16, life: u32) -> Self {
+        let quads = u32::from(ring.entry_size / 8);
         Self {
             entries: ring.entries,
             position: 0,
-            end: ring.depth * QUADS as u32,
+            end: ring.depth * quads,
+            quads,
+            life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
             control: control(control1::META_DESC, control2::FIXED),
             // SAFETY: `depth` slots of this queue's, by the caller's word.
             slots: unsafe { Slots::new(ring.slots, ring.depth, generation) },
@@ -84,19 +94,31 @@ impl SendQueue {
     /// phase and the fixed bits are added here. `false` if the queue is full: nothing happened, and the
     /// buffers are still the caller's.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, token: u64, tag: u8, entry: [Quad; QUADS], buffers: [RawBuffer; 2]) -> bool {
-        let Some(req_id) = self.slots.begin(token, op_of(entry[0]), tag, buffers) else {
+    pub(crate) fn stage<D: AsRef<[Quad]>>(
+        &mut self,
+        token: u64,
+        tag: u8,
+        [head, second, third, fourth]: [Quad; 4],
+        data: D,
+        buffers: [RawBuffer; 2],
+    ) -> bool {
+        let Some(req_id) = self.slots.begin(token, op_of(head), tag, buffers) else {
             return false;
         };
-        let at = self.position as usize;
-        let head = entry[0] | Quad::from(req_id) | self.control;
-        // SAFETY: the position is that of an entry in the ring.
-        unsafe { store_quad(self.entries, at, head) };
-        for (quad, value) in entry.iter().enumerate().skip(1) {
-            // SAFETY: another quad of that entry.
+        let (at, data) = (self.position as usize, data.as_ref());
+        // Known to the compiler: by the queue pair's kind.
+        let quads = 4 + data.len() as u32;
+        debug_assert_eq!(quads, self.quads, "the ring has entries of the kind's size");
+        let meta = [head | Quad::from(req_id) | self.control, second, third, fourth | self.life];
+        for (quad, value) in meta.iter().enumerate() {
+            // SAFETY: the position is that of an entry in the ring.
             unsafe { store_quad(self.entries, at + quad, *value) };
         }
-        self.position += QUADS as u32;
+        for (quad, value) in data.iter().enumerate() {
+            // SAFETY: another quad of that entry, which has these by `new`'s contract.
+            unsafe { store_quad(self.entries, at + 4 + quad, *value) };
+        }
+        self.position += quads;
         if self.position == self.end {
             self.wrap();
         }
@@ -138,18 +160,29 @@ impl SendQueue {
             self.position = self.end;
             self.control ^= control(0, control2::PHASE);
         }
-        self.position -= QUADS as u32;
+        self.position -= self.quads;
     }
 
-    /// Ends the operation of a completion.
+    /// Ends the operation of a good completion, if that is of one in flight.
     #[inline(always)]
-    pub(crate) fn end(&mut self, req_id: u16, op: u8) -> Option<Finished> {
-        self.slots.end(req_id, op)
+    pub(crate) fn end(&mut self, entry: &Entry) -> Option<Finished> {
+        if !self.is_of_this_life(entry) {
+            return None;
+        }
+        self.slots.end(entry.req_id(), entry.op())
     }
 
     /// Ends the operation of a completion that is not good.
-    pub(crate) fn end_failed(&mut self, req_id: u16) -> Option<Finished> {
-        self.slots.end_failed(req_id)
+    pub(crate) fn end_failed(&mut self, entry: &Entry) -> Option<Finished> {
+        if !self.is_of_this_life(entry) {
+            return None;
+        }
+        self.slots.end_failed(entry.req_id())
+    }
+
+    #[inline(always)]
+    fn is_of_this_life(&self, entry: &Entry) -> bool {
+        self.life == 0 || entry.req_id_ex() == self.life
     }
 
     /// Ends some operation, whichever: for after the queue pair was destroyed.
@@ -174,7 +207,10 @@ impl SendQueue {
     }
 
     /// Back to the first entry, as the device is after a move to RESET; nothing is in flight.
-    pub(crate) fn rewind(&mut self) {
+    pub(crate) fn rewind(&mut self, life: u32) {
+        if self.life != 0 {
+            self.life = req_id_ex(life);
+        }
         self.position = 0;
         self.control = control(control1::META_DESC, control2::FIXED);
         self.producer = 0;

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::tables::State;
+use super::tables::{Meta, State};
 use crate::entry::{Quad, completion_flags as flags};
 use crate::status::CompletionStatus as Status;
 use crate::{Ahn, Gid};
@@ -50,9 +50,9 @@ fn head(req_id: u16, status: Status, flags: u8, qpn: u16, behind: u16) -> Quad {
 }
 
 impl State {
-    /// Completes the send entry whose first quad is given.
+    /// Completes the send entry that begins so.
     #[inline(always)]
-    pub(super) fn send_done(&mut self, index: u16, entry: Quad, status: Status) {
+    pub(super) fn send_done(&mut self, index: u16, entry: Meta, status: Status) {
         let Some(qp) = self.qp_mut(index) else { return };
         qp.completed = qp.completed.wrapping_add(1);
         self.send_entry(index, entry, status);
@@ -60,17 +60,14 @@ impl State {
 
     /// Writes a send completion.
     #[inline(always)]
-    pub(super) fn send_entry(&mut self, index: u16, entry: Quad, status: Status) {
+    pub(super) fn send_entry(&mut self, index: u16, [first, _, _, fourth]: Meta, status: Status) {
         let Some(qp) = self.qp_mut(index) else { return };
         let (cq, qpn) = (qp.send_cq, qp.qpn);
-        let op = (entry >> 16) as u8 & (flags::OP_MASK >> flags::OP_SHIFT);
-        self.complete(
-            cq,
-            index,
-            head(entry as u16, status, flags::QUEUE_SEND | op << flags::OP_SHIFT, qpn, 0),
-            0,
-            [0; 2],
-        );
+        let op = (first >> 16) as u8 & (flags::OP_MASK >> flags::OP_SHIFT);
+        let bits = flags::QUEUE_SEND | op << flags::OP_SHIFT;
+        // The upper 48 bits of the request id, where there are any.
+        let upper = if self.config.req_id_64 { fourth >> 16 } else { 0 };
+        self.complete(cq, index, head(first as u16, status, bits, qpn, upper as u16), upper >> 16, [0; 2]);
     }
 
     /// Completes a receive, or tells of an unsolicited write.

@@ -13,11 +13,12 @@ pub struct Counters {
     pub rx_bytes: u64,
     /// Packets received.
     pub rx_pkts: u64,
-    /// Messages that arrived and were refused: no such queue pair, no receive, no right.
+    /// Messages that arrived and were refused: no such queue pair, no receive, no right. Datagrams too, though nobody
+    /// is told.
     pub rx_drops: u64,
     /// Bytes of SENDs done.
     pub send_bytes: u64,
-    /// SENDs done.
+    /// SENDs done; of UD queue pairs those that have left.
     pub send_wrs: u64,
     /// Bytes put into receives.
     pub recv_bytes: u64,

@@ -68,7 +68,7 @@ impl SoftDevice {
     }
 
     /// Plugs the device in or out: while it is out, whatever is sent to it or by it ends with status
-    /// 13 if one had answered the other before, else 15 (H19).
+    /// 13 if one had answered the other before, else 15 (H19). Datagrams are lost.
     pub fn link(&self, up: bool) {
         if let Some(nic) = self.owner.lock().nics.get_mut(usize::from(self.nic)) {
             nic.up = up;
@@ -76,7 +76,8 @@ impl SoftDevice {
     }
 
     /// Kills the program that uses the device, as far as the device has to do with it: all its queue pairs are gone
-    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost. What was
+    /// from the wire, and peers that send to them get status 9 (H20), or 13 or 15 where answers are lost; datagrams are
+    /// dropped. What was
     /// in flight here is flushed, or, by [`Config::silent_death`], never completes. The handles that are left
     /// can be moved to ERR, where they are, and destroyed. Queue pairs made next, by the restarted program, may have
     /// the same numbers at the same address (R20, R25).
@@ -314,7 +315,7 @@ unsafe impl Provider for SoftDevice {
             }
         };
         let shared = &self.owner.shared;
-        let memory = shared.memory.queue_pair(index.into(), depths.send, depths.recv, depths.descriptors);
+        let memory = shared.memory.queue_pair(index.into(), depths);
         let (Some(memory), Some((bells, send_doorbell, recv_doorbell))) = (memory, shared.doorbells(index.into()))
         else {
             drop(state);
@@ -324,14 +325,15 @@ unsafe impl Provider for SoftDevice {
         recv_doorbell.clear();
         let (send_base, recv_base) = (memory.send.base().cast(), memory.recv.base().cast());
         // SAFETY: the block has the entries, and outlives the queue pair's place in the table.
-        let send_ring = unsafe { Ring::new(send_base, depths.send, 8) };
+        let send_ring = unsafe { Ring::new(send_base, depths.send, (init.entry_size / 8) as u8) };
         // SAFETY: as above.
         let recv_ring = unsafe { Ring::new(recv_base, depths.descriptors, 2) };
-        let strangers = state.config.faults.unknown_senders;
+        let (strangers, req_id_64) = (state.config.faults.unknown_senders, state.config.req_id_64);
         let generation = state.enter_qp(
             index,
             Qp {
                 nic: self.nic,
+                qp_type: init.qp_type,
                 qpn,
                 pd: pd.index,
                 send_cq: send_cq.index,
@@ -341,11 +343,13 @@ unsafe impl Provider for SoftDevice {
                 ops: init.ops,
                 unsolicited: init.unsolicited,
                 inline: init.inline,
+                inline_write: init.inline_write,
                 rnr_retry: 7,
                 send: send_ring,
                 send_doorbell,
                 fetched: 0,
                 completed: 0,
+                last: 0,
                 recv: recv_ring,
                 recv_doorbell,
                 send_sge: init.send_sge,
@@ -363,8 +367,10 @@ unsafe impl Provider for SoftDevice {
                 entries: send_base,
                 doorbell: (&bells.send).into(),
                 depth: depths.send,
-                max_batch: limits.max_batch.min(depths.send as u16),
+                entry_size: init.entry_size,
+                max_batch: (limits.max_batch / depths.width).clamp(1, depths.send as u16),
                 inline: init.inline,
+                req_id_64,
                 slots: memory.send_slots.vacant(),
             },
             recv: RecvRing {

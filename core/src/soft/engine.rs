@@ -8,7 +8,7 @@
 
 use super::memory::Span;
 use super::responder::Verdict;
-use super::tables::{Packet, Qp, State};
+use super::tables::{Meta, Packet, Qp, State};
 use crate::entry::{Quad, control1, control2};
 use crate::flags::{Access, SendOps};
 use crate::qp::QpState;
@@ -27,7 +27,8 @@ const HELD_TURNS: u32 = 4;
 /// The retry count that means for ever.
 const RNR_FOREVER: u8 = 7;
 
-const RESERVED_LENGTH: Quad = 0xFF << 56;
+/// Of an entry's second quad.
+const RESERVED: Quad = 0xFF << 56;
 
 impl State {
     /// One turn.
@@ -55,7 +56,7 @@ impl State {
             return;
         }
         let Some(qp) = self.qp(index) else { return };
-        let (ring, mut next, nic) = (qp.send, qp.fetched, qp.nic);
+        let (ring, mut next, nic, mut last) = (qp.send, qp.fetched, qp.nic, qp.last);
         if qp.state != QpState::Rts {
             return if qp.state == QpState::Sqe {
                 self.flush_sends(index)
@@ -70,14 +71,15 @@ impl State {
             let place = self.place(self.in_flight);
             let held = if self.config.shuffle { self.hold() } else { None };
             let Some(packet) = self.packet_at_mut(place) else { break };
-            let mut entry = [0; 8];
-            for (quad, word) in (0..8).zip(&mut entry) {
+            let mut entry = [0; 16];
+            for (quad, word) in (0..ring.quads()).zip(&mut entry) {
                 *word = ring.load(at, quad);
             }
             // The phase is told apart by making a right one zero.
             entry[0] ^= Quad::from(ring.phase(at)) << 24;
             // A trial is begun below, where there is one.
             *packet = Packet { entry, qp: index, trial: packet.trial, ..Packet::FREE };
+            last = entry[3];
             if let Some(until) = held {
                 (packet.waiting, packet.retry_at) = (true, until);
             }
@@ -88,7 +90,7 @@ impl State {
             next = next.wrapping_add(1);
         }
         if let Some(qp) = self.qp_mut(index) {
-            qp.fetched = next;
+            (qp.fetched, qp.last) = (next, last);
         }
         if let Some(Some(live)) = self.tables.live.get_mut(nth) {
             live.seen = next;
@@ -126,8 +128,11 @@ impl State {
         if !self.choose() {
             return;
         }
+        if self.has_datagram() {
+            return self.deliver_datagram();
+        }
         let Some(packet) = self.packet_at(self.head) else { return };
-        let (qp, entry) = (packet.qp, [packet.entry[0], packet.entry[1]]);
+        let (qp, entry) = (packet.qp, packet.meta());
         match self.attempt(packet) {
             Verdict::Failed(status) => {
                 self.pop();
@@ -158,18 +163,18 @@ impl State {
 
     /// Completes a message that is off the wire; `entry` is how its send entry begins.
     #[inline(always)]
-    pub(super) fn conclude(&mut self, qp: u16, entry: [Quad; 2], status: Status) {
+    pub(super) fn conclude(&mut self, qp: u16, entry: Meta, status: Status) {
         if status != Status::Ok {
             self.count_failure(qp, entry, status);
         }
-        self.send_done(qp, entry[0], status);
+        self.send_done(qp, entry, status);
         if status != Status::Ok && self.config.faults.stop_sends {
             self.stop_sends(qp);
         }
     }
 
     /// The message at the head found no receive: it waits, unless it did so often enough.
-    pub(super) fn wait(&mut self, qp: u16, entry: [Quad; 2]) {
+    pub(super) fn wait(&mut self, qp: u16, entry: Meta) {
         let retries = self.qp(qp).map_or(0, |qp| qp.rnr_retry);
         let retry_at = self.round.wrapping_add(RNR_TURNS);
         let Some(packet) = self.packet_at_mut(self.head) else { return };
@@ -190,7 +195,7 @@ impl State {
         self.head = self.place(1);
     }
 
-    fn count_failure(&mut self, qp: u16, [head, second]: [Quad; 2], status: Status) {
+    fn count_failure(&mut self, qp: u16, [head, second, ..]: Meta, status: Status) {
         let Some((nic, pd)) = self.qp(qp).map(|qp| (qp.nic, qp.pd)) else { return };
         let peer = self.ah(nic, pd, (second >> 32) as u16).and_then(|ah| self.nic_at(&ah.gid));
         let counters = self.counters(nic);
@@ -229,11 +234,12 @@ pub(super) struct Request<'a> {
 impl State {
     /// The checks that need nothing of the peer, in the device's order.
     #[inline(always)]
-    pub(super) fn request(&self, qp: &Qp, entry: &[Quad; 8]) -> Result<Request<'_>, Status> {
+    pub(super) fn request(&self, qp: &Qp, entry: &[Quad; 16]) -> Result<Request<'_>, Status> {
         let [head, second, third, fourth, ..] = *entry;
         let (ctrl1, ctrl2) = ((head >> 16) as u8, (head >> 24) as u8);
         // The phase was made zero where it is right; what is reserved is zero, and what is fixed is one.
-        let reserved = second & RESERVED_LENGTH | third >> 32 | fourth & 0xFFFF;
+        let unused = if self.config.req_id_64 { 0xFFFF } else { Quad::MAX };
+        let reserved = second & RESERVED | third >> 32 | fourth & unused;
         let meta = ctrl1 & (control1::META_DESC | control1::META_EXTENSION);
         if meta != control1::META_DESC || ctrl2 != control2::FIXED || reserved != 0 {
             return Err(Status::LocalQpInternalError);
@@ -249,7 +255,8 @@ impl State {
             (control1::OP_RDMA_WRITE, true) => SendOps::RDMA_WRITE_WITH_IMM,
             _ => return Err(Status::LocalUnsupportedOp),
         };
-        if !qp.ops.contains(needs) || (inline && op != control1::OP_SEND) {
+        let may_inline = op == control1::OP_SEND || (op == control1::OP_RDMA_WRITE && qp.inline_write);
+        if !qp.ops.contains(needs) || (inline && !may_inline) {
             return Err(Status::LocalUnsupportedOp);
         }
         let ah = self.ah(qp.nic, qp.pd, (second >> 32) as u16).ok_or(Status::LocalInvalidAh)?;
@@ -269,7 +276,7 @@ impl State {
         if op == control1::OP_SEND {
             self.send_buffers(qp, entry, count, inline, &mut request)?;
         } else {
-            self.rdma_buffers(qp, entry, count, &mut request)?;
+            self.rdma_buffers(qp, entry, count, inline, &mut request)?;
         }
         Ok(request)
     }
@@ -278,12 +285,12 @@ impl State {
     fn send_buffers<'a>(
         &'a self,
         qp: &Qp,
-        entry: &[Quad; 8],
+        entry: &[Quad; 16],
         count: u16,
         inline: bool,
         request: &mut Request<'a>,
     ) -> Result<(), Status> {
-        let [_, _, _, _, first, first_addr, second, second_addr] = *entry;
+        let [_, _, _, _, first, first_addr, second, second_addr, ..] = *entry;
         if inline {
             request.len = u32::from(count);
             request.inline = Some(usize::from(count));
@@ -298,18 +305,29 @@ impl State {
             *local = Some(span.ok_or(Status::LocalInvalidLkey)?);
             request.len = request.len.checked_add(*buffer as u32).ok_or(Status::LocalBadLength)?;
         }
-        if request.len > self.config.limits.max_msg_size { Err(Status::LocalBadLength) } else { Ok(()) }
+        // With its header, which counts, a datagram must not have more than a completion can tell.
+        let longest = self.config.limits.max_msg_size.min(u32::from(u16::MAX - u16::from(qp.qp_type.header())));
+        if request.len > longest { Err(Status::LocalBadLength) } else { Ok(()) }
     }
 
     #[inline(always)]
     fn rdma_buffers<'a>(
         &'a self,
         qp: &Qp,
-        entry: &[Quad; 8],
+        entry: &[Quad; 16],
         count: u16,
+        inline: bool,
         request: &mut Request<'a>,
     ) -> Result<(), Status> {
-        let [_, _, _, _, remote, remote_addr, local, local_addr] = *entry;
+        let [_, _, _, _, remote, remote_addr, local, local_addr, ..] = *entry;
+        request.rkey = (remote >> 32) as u32;
+        request.remote_addr = remote_addr;
+        if inline {
+            request.len = u32::from(count);
+            request.inline = Some(usize::from(count));
+            let fits = count <= qp.inline && request.len == remote as u32;
+            return if fits { Ok(()) } else { Err(Status::LocalBadLength) };
+        }
         if count != 1 {
             return Err(Status::LocalUnsupportedOp);
         }
@@ -317,8 +335,6 @@ impl State {
         request.len = local as u32;
         let span = self.local(qp.nic, qp.pd, (local >> 32) as u32, local_addr, request.len, access);
         request.local[0] = Some(span.ok_or(Status::LocalInvalidLkey)?);
-        request.rkey = (remote >> 32) as u32;
-        request.remote_addr = remote_addr;
         let fits = request.len <= self.config.limits.max_rdma_size && request.len == remote as u32;
         if fits { Ok(()) } else { Err(Status::LocalBadLength) }
     }

@@ -82,7 +82,7 @@ impl Faults {
 /// let config = soft::Config::new(soft::Profile::RDMA).lose(300, 20).delay(5).pieces(8).unknown_senders(2);
 /// let (mut a, mut b) = soft::pair(config)?;
 /// b.endpoint.post_recv(b.pd.register(vec![0; 64])?.1, Token(1))?;
-/// a.endpoint.post(a.peer.send_inline(b"hello")?, Token(2))?;
+/// a.endpoint.post(a.peer.send_inline(b"hello"), Token(2))?;
 /// assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 5));
 /// assert!(matches!(a.wait(), Some(Event::Sent(_))), "once, however often it was lost");
 /// # }
@@ -99,7 +99,7 @@ impl Config {
     /// Of 1000 requests and answers so many are lost; each is sent again after some turns, at most
     /// `retransmissions` times in a row. Then it ends, with status 13 if the peer's device ever answered this one,
     /// else 15: as on the real wire, it may have been executed all the same. What the peer has executed is not
-    /// executed again.
+    /// executed again. A datagram is sent once: lost is lost.
     pub const fn lose(mut self, per_mille: u16, retransmissions: u8) -> Self {
         (self.faults.loss, self.faults.retransmissions) = (per_mille, retransmissions);
         self
@@ -112,7 +112,7 @@ impl Config {
     }
 
     /// The first `attempts` of each message that needs a receive find none, whatever is posted: status 10 if the
-    /// requester retries less often.
+    /// requester retries less often. A datagram has one attempt, and is dropped.
     pub const fn force_rnr(mut self, attempts: u8) -> Self {
         self.faults.rnr = attempts;
         self
@@ -141,7 +141,8 @@ impl Config {
     }
 
     /// A queue pair whose number was used before finds so many completions of its predecessor's requests in each of
-    /// its completion queues (R20). They take their room until they are read.
+    /// its completion queues (R20). They take their room until they are read. Those of sends have its generation or,
+    /// with [`Config::req_id_64`], the present one, as after a wrap, and the upper bits of its last request.
     pub const fn stale_completions(mut self, completions: u16) -> Self {
         self.faults.stale = completions;
         self

@@ -9,7 +9,7 @@ use super::completion::Arrival;
 use super::engine::PIECE;
 use super::faults::Overruns;
 use super::responder::Verdict;
-use super::tables::{NICS, Packet, State};
+use super::tables::{Meta, NICS, Packet, State};
 use crate::entry::{Quad, control1};
 use crate::qp::QpState;
 use crate::status::CompletionStatus as Status;
@@ -22,7 +22,7 @@ const RETRANSMIT_TURNS: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial {
     /// What it ends with, unexecuted.
-    forced: Option<Status>,
+    pub(super) forced: Option<Status>,
     /// It was executed, and this answer is on its way.
     answer: Option<Status>,
     /// Times in a row that it was lost.
@@ -82,9 +82,11 @@ impl State {
         if !self.choose() {
             return;
         }
+        if self.has_datagram() {
+            return self.deliver_datagram();
+        }
         let Some(packet) = self.packet_at(self.head) else { return };
-        let (qp, entry, trial, attempts) =
-            (packet.qp, [packet.entry[0], packet.entry[1]], packet.trial, packet.attempts);
+        let (qp, entry, trial, attempts) = (packet.qp, packet.meta(), packet.trial, packet.attempts);
         let Some(from) = self.qp(qp) else { return self.pop() };
         let nic = from.nic;
         // What its own device finds wrong needs no wire.
@@ -155,7 +157,7 @@ impl State {
     }
 
     /// Ends the message at the head with its responder's answer, unless that is lost.
-    fn end_answered(&mut self, qp: u16, entry: [Quad; 2], mut status: Status) {
+    fn end_answered(&mut self, qp: u16, entry: Meta, mut status: Status) {
         let Some(nic) = self.qp(qp).map(|qp| qp.nic) else { return self.pop() };
         let peer = self.peer(qp, entry);
         let answered = !matches!(status, Status::LocalUnreachRemote | Status::LocalUnrespRemote);
@@ -174,7 +176,7 @@ impl State {
     }
 
     /// Whether this request or answer is lost.
-    fn is_lost(&mut self) -> bool {
+    pub(super) fn is_lost(&mut self) -> bool {
         let loss = u64::from(self.config.faults.loss);
         loss > 0 && self.random() % 1000 < loss
     }
@@ -204,7 +206,7 @@ impl State {
     }
 
     /// The device that a message goes to, if it is on the wire.
-    fn peer(&self, qp: u16, [_, second]: [Quad; 2]) -> Option<u8> {
+    fn peer(&self, qp: u16, [_, second, ..]: Meta) -> Option<u8> {
         let qp = self.qp(qp)?;
         self.nic_at(&self.ah(qp.nic, qp.pd, (second >> 32) as u16)?.gid)
     }
@@ -237,8 +239,8 @@ impl State {
         for index in 0..self.tables.qps.len() as u16 {
             let Some(qp) = self.qp_mut(index).filter(|qp| qp.nic == nic) else { continue };
             qp.dead = true;
-            let qpn = qp.qpn;
-            self.free_number(nic, qpn, index);
+            let (qpn, last) = (qp.qpn, qp.last);
+            self.free_number(nic, qpn, index, last);
             if self.config.faults.silent_death {
                 self.purge(index, false);
                 if let Some(qp) = self.qp_mut(index) {
@@ -250,22 +252,23 @@ impl State {
         }
     }
 
-    /// Completions of a queue pair's predecessor, whose generation was the one before.
+    /// Completions of a queue pair's predecessor, whose generation was the one before; or, where request ids of sends
+    /// have 64 bits, the same, as after a wrap: there their upper bits tell.
     pub(super) fn haunt(&mut self, index: u16, generation: u16) {
         let Some(qp) = self.qp(index) else { return };
-        let number = self.number_index(qp.nic, qp.qpn);
-        if !self.tables.numbers.get(number).is_some_and(|number| number.used) {
-            return;
-        }
+        let number = self.tables.numbers.get(self.number_index(qp.nic, qp.qpn)).copied();
+        let Some(number) = number.filter(|number| number.used) else { return };
         let (send, recv) = (qp.send.entries(), qp.recv.entries() / u32::from(qp.recv_sge.max(1)));
-        let id = |depth: u32, nth: u16| {
-            let before = u32::from(generation.wrapping_sub(1)) << depth.trailing_zeros();
-            before as u16 | nth & (depth - 1) as u16
+        let id = |depth: u32, generation: u16, nth: u16| {
+            let generation = u32::from(generation) << depth.trailing_zeros();
+            generation as u16 | nth & (depth - 1) as u16
         };
+        let before = generation.wrapping_sub(1);
+        let of_send = if self.config.req_id_64 { generation } else { before };
         for nth in 0..self.config.faults.stale {
             let status = if nth % 2 == 0 { Status::Ok } else { Status::Flushed };
-            self.send_entry(index, Quad::from(id(send, nth)), status);
-            self.recv_done(index, Arrival { status, ..Arrival::flushed(id(recv, nth)) });
+            self.send_entry(index, [Quad::from(id(send, of_send, nth)), 0, 0, number.last], status);
+            self.recv_done(index, Arrival { status, ..Arrival::flushed(id(recv, before, nth)) });
         }
     }
 

@@ -17,10 +17,12 @@
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
 //! | `tables`, `verbs` | what is known, and the control path |
 //! | `engine`, `responder`, `completion`, `memory` | the requester's side, the peer's, the answer, moving bytes |
+//! | `datagram` | the same for UD |
 //! | `hostile` | the same with loss, delay, pieces and death |
 
 mod completion;
 mod counters;
+mod datagram;
 mod device;
 mod engine;
 mod faults;

@@ -19,7 +19,7 @@ pub type Side<K = Srd> = connect::Side<SoftDevice, K>;
 /// let (mut a, mut b) = soft::pair(soft::Profile::RDMA)?;
 /// let (_, target) = b.pd.register(vec![0; 64])?;
 /// b.endpoint.post_recv(target, Token(1))?;
-/// a.endpoint.post(a.peer.send_inline(b"hello")?, Token(2))?;
+/// a.endpoint.post(a.peer.send_inline(b"hello"), Token(2))?;
 /// assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 5));
 /// assert!(matches!(a.wait(), Some(Event::Sent(_))));
 /// # Ok(())

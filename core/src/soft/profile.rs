@@ -23,6 +23,12 @@ impl Profile {
     /// RDMA read and write, and writes with immediate that consume no receive.
     pub const UNSOLICITED: Self = Self { caps: Self::RDMA.caps.union(Caps::UNSOLICITED_WRITE_RECV) };
 
+    /// The same with 128-byte send entries, and inline writes if it has RDMA write (R10).
+    pub const fn wide(self) -> Self {
+        let inline_write = if self.caps.contains(Caps::RDMA_WRITE) { Caps::INLINE_WRITE } else { Caps::empty() };
+        Self { caps: self.caps.union(Caps::WIDE_ENTRIES).union(inline_write) }
+    }
+
     /// Capabilities of one's own choice.
     pub const fn with_caps(caps: Caps) -> Self {
         Self { caps }
@@ -44,6 +50,7 @@ pub struct Config {
     pub(super) seed: u64,
     pub(super) shuffle: bool,
     pub(super) strict_features: bool,
+    pub(super) req_id_64: bool,
     pub(super) packets: u32,
     pub(super) fail_destroy: u32,
     pub(super) fail_deregister: u32,
@@ -68,6 +75,7 @@ impl Config {
         max_send_sge: 2,
         max_recv_sge: 2,
         max_inline: 32,
+        max_inline_wide: 80,
         max_cqe: 16384,
         max_batch: 16,
     };
@@ -80,6 +88,7 @@ impl Config {
             seed: 0x0EFA_0EFA_0EFA_0EFA,
             shuffle: true,
             strict_features: false,
+            req_id_64: false,
             packets: 4096 / SCALE,
             fail_destroy: 0,
             fail_deregister: 0,
@@ -111,6 +120,13 @@ impl Config {
     /// with immediate (R05).
     pub const fn strict_features(mut self, strict: bool) -> Self {
         self.strict_features = strict;
+        self
+    }
+
+    /// Request ids of sends have 64 bits, as devices of late have them: a completion repeats all of them (R20). Without
+    /// it the upper ones are reserved, and an entry that has any answers 2.
+    pub const fn req_id_64(mut self, wide: bool) -> Self {
+        self.req_id_64 = wide;
         self
     }
 

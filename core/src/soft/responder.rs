@@ -83,14 +83,14 @@ impl State {
         let index = self.qp_of(nic, request.qpn).ok_or(Status::RemoteBadDestQpn)?;
         let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
         let receives = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        if !receives || qp.qkey != request.qkey {
+        if !receives || qp.qkey != request.qkey || qp.qp_type != from.qp_type {
             return Err(Status::RemoteBadDestQpn);
         }
         Ok((nic, index))
     }
 
     #[inline(always)]
-    fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
+    pub(super) fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
         let (nic, index) = self.route(from, request)?;
         let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
         // R04: both sides resolved.
@@ -158,17 +158,18 @@ impl State {
             }
             room += u32::from(len);
         }
-        if arrived.status == Status::Ok && room < request.len {
+        // A datagram's header is part of its length.
+        let header = u32::from(qp.qp_type.header());
+        arrival.length += header;
+        let targets = behind(targets, header as usize);
+        if arrived.status == Status::Ok && room < arrival.length {
             arrival.status = Status::LocalBadLength;
             arrived.status = Status::RemoteBadLength;
         }
         if arrived.status != Status::Ok {
             arrival.length = 0;
         } else if let Some(count) = request.inline {
-            let mut bytes = [0u8; 32];
-            for (chunk, quad) in bytes.chunks_exact_mut(8).zip(&packet.entry[4..]) {
-                chunk.copy_from_slice(&quad.to_le_bytes());
-            }
+            let mut bytes = packet.inline_bytes(4);
             scatter([Some(Span::of_bytes(&mut bytes).part(0, count)), None], targets);
         } else {
             scatter(request.local, targets);
@@ -190,7 +191,15 @@ impl State {
         let remote = self
             .remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
             .ok_or(Status::RemoteBadAddress)?;
-        let local = request.local[0].ok_or(Status::LocalInvalidLkey)?;
+        let mut bytes;
+        let local = match request.inline {
+            Some(count) => {
+                // Behind the remote buffer.
+                bytes = packet.inline_bytes(6);
+                Span::of_bytes(&mut bytes).part(0, count)
+            }
+            None => request.local[0].ok_or(Status::LocalInvalidLkey)?,
+        };
         let step = self.step(packet, request.len);
         let (from, to) = if reads { (remote, local) } else { (local, remote) };
         memory::copy(to.part(step.at, step.len), from.part(step.at, step.len));
@@ -320,6 +329,17 @@ fn next_receive(qp: &Qp) -> Result<Option<Receive>, Malformed> {
         }
     }
     Err(Malformed)
+}
+
+/// The targets without their first `count` bytes.
+#[inline(always)]
+fn behind(mut targets: [Option<Span<'_>>; 2], mut count: usize) -> [Option<Span<'_>>; 2] {
+    for target in targets.iter_mut().flatten() {
+        let skipped = target.len().min(count);
+        *target = target.part(skipped, usize::MAX);
+        count -= skipped;
+    }
+    targets
 }
 
 /// Copies the sources, one after the other, into the targets, which have the room.

@@ -19,7 +19,8 @@ use crate::{Error, Limits};
 
 /// Static memory for a wire with its devices: no allocator is needed.
 ///
-/// `QPS` queue pairs of up to `DEPTH` sends and receives, a power of two up to 8192; twice as many
+/// `QPS` queue pairs of up to `DEPTH` sends and receives, a power of two up to 8192, or half as many sends in wide
+/// entries, which take two places each (R18); twice as many
 /// completion queues of up to `4 * DEPTH` entries, and domains; `REGIONS` memory regions; `4 * QPS` address
 /// handles.
 ///
@@ -174,6 +175,7 @@ fn clamped(asked: Limits, tables: &Slabs, depth: u32) -> Limits {
         max_send_sge: asked.max_send_sge.min(2),
         max_recv_sge: asked.max_recv_sge.clamp(1, 2),
         max_inline: asked.max_inline.min(32),
+        max_inline_wide: asked.max_inline_wide.min(80),
         max_batch: asked.max_batch.max(1),
         // A completion tells a message's length in 16 bits.
         max_msg_size: asked.max_msg_size.min(u16::MAX.into()),

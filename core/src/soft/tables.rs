@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::{Config, Counters};
 use crate::entry::Quad;
 use crate::flags::{Access, SendOps};
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 use crate::status::CompletionStatus as Status;
 use crate::{Ahn, Gid, PdId};
 
@@ -110,6 +110,8 @@ pub(super) struct Number {
     pub(super) generation: u16,
     /// A queue pair had it before.
     pub(super) used: bool,
+    /// The fourth quad of the last entry that this one posted: the upper bits of its request id.
+    pub(super) last: Quad,
 }
 
 /// What is looked at in each round.
@@ -133,6 +135,7 @@ pub(super) struct QpEntry {
 #[derive(Debug)]
 pub(super) struct Qp {
     pub(super) nic: u8,
+    pub(super) qp_type: QpType,
     pub(super) qpn: u16,
     pub(super) pd: u16,
     pub(super) send_cq: u16,
@@ -142,12 +145,15 @@ pub(super) struct Qp {
     pub(super) ops: SendOps,
     pub(super) unsolicited: bool,
     pub(super) inline: u16,
+    pub(super) inline_write: bool,
     pub(super) rnr_retry: u8,
     pub(super) send: Ring,
     pub(super) send_doorbell: Doorbell,
     /// Send entries taken from the ring, and those completed; both free-running.
     pub(super) fetched: u16,
     pub(super) completed: u16,
+    /// The fourth quad of the last one taken: the upper bits of its request id.
+    pub(super) last: Quad,
     pub(super) recv: Ring,
     pub(super) recv_doorbell: Doorbell,
     pub(super) send_sge: u8,
@@ -190,10 +196,14 @@ pub(super) struct Ah {
     pub(super) gid: Gid,
 }
 
+/// How a send entry begins: its first 32 bytes.
+pub(super) type Meta = [Quad; 4];
+
 /// A send entry between its queue and its completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
-    pub(super) entry: [Quad; 8],
+    /// The second half of those of 64 bytes is zero.
+    pub(super) entry: [Quad; 16],
     pub(super) qp: u16,
     /// Times that it found no receive.
     pub(super) attempts: u8,
@@ -207,7 +217,7 @@ pub(super) struct Packet {
 }
 
 impl Number {
-    pub(super) const FREE: Self = Self { qp: 0, generation: 0, used: false };
+    pub(super) const FREE: Self = Self { qp: 0, generation: 0, used: false, last: 0 };
 }
 
 impl QpEntry {
@@ -224,7 +234,22 @@ impl AhEntry {
 
 impl Packet {
     pub(super) const FREE: Self =
-        Self { entry: [0; 8], qp: 0, attempts: 0, waiting: false, retry_at: 0, done: 0, trial: Trial::NONE };
+        Self { entry: [0; 16], qp: 0, attempts: 0, waiting: false, retry_at: 0, done: 0, trial: Trial::NONE };
+
+    #[inline(always)]
+    pub(super) fn meta(&self) -> Meta {
+        let [first, second, third, fourth, ..] = self.entry;
+        [first, second, third, fourth]
+    }
+
+    /// What stands in the entry from a quad on.
+    pub(super) fn inline_bytes(&self, from: usize) -> [u8; 96] {
+        let mut bytes = [0; 96];
+        for (chunk, quad) in bytes.chunks_exact_mut(8).zip(self.entry.iter().skip(from)) {
+            chunk.copy_from_slice(&quad.to_le_bytes());
+        }
+        bytes
+    }
 }
 
 /// Begins what is counted up so many steps before it wraps.
@@ -421,9 +446,9 @@ impl State {
             let place = self.place(nth);
             let Some(packet) = self.packet_at(place) else { continue };
             if packet.qp == qp {
-                let head = packet.entry[0];
+                let meta = packet.meta();
                 if flush {
-                    self.send_done(qp, head, Status::Flushed);
+                    self.send_done(qp, meta, Status::Flushed);
                 }
             } else {
                 self.tables.order.swap(self.place(kept), place);
@@ -466,7 +491,8 @@ impl State {
         qp.fetched = rung;
         if u32::from(count) <= send.entries() {
             for nth in 0..count {
-                self.send_done(index, send.load(u32::from(from.wrapping_add(nth)), 0), Status::Flushed);
+                let at = u32::from(from.wrapping_add(nth));
+                self.send_done(index, [0, 1, 2, 3].map(|quad| send.load(at, quad)), Status::Flushed);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use super::memory::Registered;
 use super::tables::{Cq, Live, NICS, Number, Pd, Qp, QpEntry, State};
+use crate::entry::Quad;
 use crate::flags::{Access, QpAttrMask as Mask, SendOps};
 use crate::memory::RawParts;
 use crate::qp::{QpAttr, QpState, QpType, transition};
@@ -14,6 +15,9 @@ pub(super) const EIO: i32 = 5;
 pub(super) const ENOMEM: i32 = 12;
 pub(super) const EINVAL: i32 = 22;
 pub(super) const EOPNOTSUPP: i32 = 95;
+
+/// What a UD queue pair can be made to post.
+const UD_OPS: SendOps = SendOps::SEND.union(SendOps::SEND_WITH_IMM);
 
 pub(super) const fn refused(verb: Verb, errno: i32) -> Error {
     Error::Device { verb, errno }
@@ -37,6 +41,8 @@ fn vacant<T>(table: &[Option<T>], what: Limit, limit: u32) -> Result<u16, Error>
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depths {
     pub(super) send: u32,
+    /// Places of 64 bytes that a send entry takes.
+    pub(super) width: u16,
     pub(super) recv: u32,
     pub(super) descriptors: u32,
 }
@@ -52,9 +58,24 @@ pub(super) fn check_qp(caps: Caps, limits: &Limits, init: &QpInit) -> Result<Dep
     if init.unsolicited {
         needs |= Caps::UNSOLICITED_WRITE_RECV;
     }
+    if init.qp_type == QpType::Ud && (init.unsolicited || !UD_OPS.contains(init.ops)) {
+        return Err(refused(Verb::CreateQp, EOPNOTSUPP));
+    }
+    let (width, max_inline) = match init.entry_size {
+        64 if !init.inline_write => (1, limits.max_inline),
+        128 => (2, limits.max_inline_wide),
+        _ => return Err(refused(Verb::CreateQp, EINVAL)),
+    };
+    if width == 2 {
+        needs |= Caps::WIDE_ENTRIES;
+    }
+    if init.inline_write {
+        needs |= Caps::INLINE_WRITE;
+    }
     if !caps.contains(needs) {
         return Err(Error::Unsupported { needs, has: caps });
     }
+    let max_send_depth = limits.max_send_depth / u32::from(width);
     let asked = init.send_depth.max(1);
     if asked < limits.min_send_depth {
         return Err(Error::BelowLimit {
@@ -63,16 +84,16 @@ pub(super) fn check_qp(caps: Caps, limits: &Limits, init: &QpInit) -> Result<Dep
             limit: limits.min_send_depth.into(),
         });
     }
-    within(Limit::SendDepth, asked, limits.max_send_depth)?;
+    within(Limit::SendDepth, asked, max_send_depth)?;
     within(Limit::SendBuffers, init.send_sge.into(), limits.max_send_sge.into())?;
     within(Limit::RecvBuffers, init.recv_sge.into(), limits.max_recv_sge.into())?;
-    within(Limit::InlineBytes, init.inline.into(), limits.max_inline.into())?;
+    within(Limit::InlineBytes, init.inline.into(), max_inline.into())?;
     let sge = u32::from(init.recv_sge.max(1));
     within(Limit::RecvDepth, init.recv_depth, limits.max_recv_depth / sge)?;
     let (send, recv) = (asked.next_power_of_two(), init.recv_depth.max(1).next_power_of_two());
-    within(Limit::SendDepth, send, limits.max_send_depth)?;
+    within(Limit::SendDepth, send, max_send_depth)?;
     within(Limit::RecvDepth, recv, limits.max_recv_depth / sge)?;
-    Ok(Depths { send, recv, descriptors: recv * sge })
+    Ok(Depths { send, width, recv, descriptors: recv * sge })
 }
 
 /// Entries of a completion queue, as the device rounds them.
@@ -232,7 +253,7 @@ impl State {
         let qp = self.tables.qps.get_mut(usize::from(index)).and_then(|entry| entry.qp.take());
         let qp = qp.ok_or(refused(Verb::DestroyQp, EINVAL))?;
         self.purge(index, false);
-        self.free_number(qp.nic, qp.qpn, index);
+        self.free_number(qp.nic, qp.qpn, index, qp.last);
         let live = |live: &Option<Live>| live.is_some_and(|live| live.qp == index);
         if let Some(nth) = self.tables.live.all().iter().take(self.live_count).position(live) {
             self.live_count -= 1;
@@ -244,11 +265,11 @@ impl State {
         Ok(())
     }
 
-    /// Frees the number of the queue pair at `index`, unless another has it by now.
-    pub(super) fn free_number(&mut self, nic: u8, qpn: u16, index: u16) {
+    /// Frees the number of the queue pair at `index`, unless another has it by now; `last` is of its last entry.
+    pub(super) fn free_number(&mut self, nic: u8, qpn: u16, index: u16, last: Quad) {
         let place = self.number_index(nic, qpn);
         if let Some(number) = self.tables.numbers.get_mut(place).filter(|number| number.qp == index + 1) {
-            (number.qp, number.used) = (0, true);
+            (number.qp, number.used, number.last) = (0, true, last);
         }
     }
 
@@ -283,7 +304,7 @@ impl State {
         if mask.contains(Mask::CUR_STATE) && attr.cur_state != qp.state {
             return Err(invalid);
         }
-        if !transition(QpType::Srd, qp.state, attr.state).is_some_and(|row| row.allows(mask)) {
+        if !transition(qp.qp_type, qp.state, attr.state).is_some_and(|row| row.allows(mask)) {
             return Err(invalid);
         }
         if mask.contains(Mask::PORT) && attr.port != 1 || mask.contains(Mask::PKEY_INDEX) && attr.pkey_index != 0 {

@@ -15,6 +15,7 @@ use super::objects::{AhCell, MrCell};
 use super::ring::{Block, Doorbell, Doorbells, Line, SlotCell};
 use super::slab::SharedSlab;
 use super::tables::{NICS, State};
+use super::verbs::Depths;
 use crate::{Caps, Leaks, Limits};
 
 /// A wire. Everything that lives keeps it alive.
@@ -70,19 +71,20 @@ pub(super) struct QpMemory {
 
 impl QueueMemory {
     /// Memory for the queue pair at `index`; `None` if there is too little.
-    pub(super) fn queue_pair(&self, index: usize, send: u32, recv: u32, descriptors: u32) -> Option<QpMemory> {
-        let (send, recv) = (send as usize, recv as usize);
-        let recv_lines = (descriptors as usize).div_ceil(4);
+    pub(super) fn queue_pair(&self, index: usize, depths: Depths) -> Option<QpMemory> {
+        let (send, recv) = (depths.send as usize, depths.recv as usize);
+        let send_lines = send * usize::from(depths.width);
+        let recv_lines = (depths.descriptors as usize).div_ceil(4);
         match self {
             Self::Static(all) => Some(QpMemory {
-                send: Block::of_static(share(all.send, index, all.depth, send)?),
+                send: Block::of_static(share(all.send, index, all.depth, send_lines)?),
                 recv: Block::of_static(share(all.recv, index, all.depth, recv_lines)?),
                 send_slots: Block::of_static(share(all.send_slots, index, all.depth, send)?),
                 recv_slots: Block::of_static(share(all.recv_slots, index, all.depth, recv)?),
             }),
             #[cfg(feature = "alloc")]
             Self::Heap => Some(QpMemory {
-                send: Block::on_heap(send, Line::new)?,
+                send: Block::on_heap(send_lines, Line::new)?,
                 recv: Block::on_heap(recv_lines, Line::new)?,
                 send_slots: Block::on_heap(send, SlotCell::new)?,
                 recv_slots: Block::on_heap(recv, SlotCell::new)?,

@@ -23,6 +23,8 @@ bitflags! {
     pub struct Features: u32 {
         /// RDMA write with immediate consumes no receive at the responder.
         const UNSOLICITED_WRITE_RECV = 1 << 0;
+        /// The queue pair is UD; without it, SRD. One cannot reach the other.
+        const DATAGRAM = 1 << 1;
     }
 }
 
@@ -175,8 +177,8 @@ mod tests {
         assert_eq!(changed(7, 61), Err(ParseError::Length { frame, expected: 60, found: 61 }));
         let qpn = ParseError::OutOfRange { frame, field: Field::QpNum, largest: 65_535, found: 0x1_1234 };
         assert_eq!(changed(25, 1), Err(qpn));
-        let features = ParseError::UnknownBits { frame, field: Field::Features, known: 1, found: 3 };
-        assert_eq!(changed(35, 3), Err(features));
+        let features = ParseError::UnknownBits { frame, field: Field::Features, known: 3, found: 5 };
+        assert_eq!(changed(35, 5), Err(features));
         let ops = ParseError::UnknownBits { frame, field: Field::Ops, known: 0x1F, found: 0x114 };
         assert_eq!(changed(38, 1), Err(ops));
         let mut bytes = GOLDEN;

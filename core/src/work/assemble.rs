@@ -2,21 +2,21 @@
 
 #![deny(unsafe_code)]
 
-use super::operation::{Immediate, MAX_INLINE, NoImm, Read, Remote, Send, SendInline, SendWith, Write, WriteWith};
+use super::operation::{Immediate, NoImm, Read, Remote, Send, SendInline, SendWith, Write, WriteInline, WriteWith};
 use super::source::Raw;
-use super::{OneBuffer, SendSource, WritableBuffer};
+use super::{FitsInline, OneBuffer, SendSource, WritableBuffer};
 use crate::Error;
 use crate::caps::sealed::Sealed;
 use crate::entry::{Quad, control, control1, head, length_and_key};
 use crate::error::Limit;
 use crate::memory::RawBuffer;
 use crate::peer::PeerCore;
-use crate::qp::{HasRead, Identity, QpKind, SameFeatures};
+use crate::qp::{EntrySize, HasInlineWrite, HasRead, Identity, QpKind, SameFeatures, Wide};
 
 /// Something that a queue pair of kind `K` can post.
 ///
 /// Implemented by the operations of this module, each where `K` has it (R06) and the features are the same (R05).
-pub trait Operation<K>: Sealed + Sized {
+pub trait Operation<K: QpKind>: Sealed + Sized {
     /// What it took, and what a refusal gives back: its buffers.
     type Source;
 
@@ -27,14 +27,17 @@ pub trait Operation<K>: Sealed + Sized {
     fn check(&self, qp: &Identity) -> Result<(), Error>;
     #[doc(hidden)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts;
+    fn into_parts(self) -> Parts<K::Entries>;
 }
 
-/// An entry without request id, phase and fixed bits, and the buffers it names.
+/// An entry of size `E` without request id, phase and fixed bits, and the buffers it names.
 #[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) entry: [Quad; 8],
+pub(crate) struct Parts<E: EntrySize> {
+    /// Its first 32 bytes.
+    pub(crate) meta: [Quad; 4],
+    /// What follows them.
+    pub(crate) data: E::Data,
     pub(crate) tag: u8,
     pub(crate) buffers: [RawBuffer; 2],
 }
@@ -59,12 +62,12 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
+    fn into_parts(self) -> Parts<K::Entries> {
         send_parts(self.to, self.imm, self.source.into_buffers())
     }
 }
 
-impl<F, I: SendWith<K>, K> Operation<K> for SendInline<'_, F, I>
+impl<B: FitsInline<K::Entries>, F, I: SendWith<K>, K> Operation<K> for SendInline<'_, B, F, I>
 where
     K: QpKind,
     F: SameFeatures<K::Features>,
@@ -77,13 +80,38 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn check(&self, qp: &Identity) -> Result<(), Error> {
-        check_inline(self.to, self.len, qp)
+        check_inline(self.to, self.bytes.bytes(), qp)
     }
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
-        inline_parts(self.to, self.imm, &self.data, self.len)
+    fn into_parts(self) -> Parts<K::Entries> {
+        inline_parts(self.to, self.imm, self.bytes.bytes())
+    }
+}
+
+impl<B: FitsInline<Wide>, F, I: WriteWith<K>, K> Operation<K> for WriteInline<'_, B, F, I>
+where
+    K: HasInlineWrite,
+    F: SameFeatures<K::Features>,
+{
+    type Source = ();
+
+    #[inline(always)]
+    fn into_source(self) {}
+
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn check(&self, qp: &Identity) -> Result<(), Error> {
+        let bytes = self.bytes.bytes();
+        check_inline(self.to, bytes, qp)?;
+        check_remote(bytes.len() as u64, &self.remote, self.to, qp)
+    }
+
+    #[inline(always)]
+    #[allow(private_interfaces)]
+    fn into_parts(self) -> Parts<Wide> {
+        inline_write_parts(self.to, self.imm, self.remote, self.bytes.bytes())
     }
 }
 
@@ -107,7 +135,7 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
+    fn into_parts(self) -> Parts<K::Entries> {
         rdma_parts(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
     }
 }
@@ -132,7 +160,7 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts {
+    fn into_parts(self) -> Parts<K::Entries> {
         rdma_parts(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
     }
 }
@@ -172,7 +200,11 @@ fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Iden
     if local.domain() != qp.pd {
         return Err(Error::ForeignDomain { of: local.domain(), domain: qp.pd });
     }
-    let len = local.bytes() as u64;
+    check_remote(local.bytes() as u64, remote, to, qp)
+}
+
+#[inline(always)]
+fn check_remote(len: u64, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
     if len > qp.max_rdma.into() {
         return Err(Error::AboveLimit { what: Limit::RdmaBytes, asked: len, limit: qp.max_rdma.into() });
     }
@@ -186,53 +218,46 @@ fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Iden
 }
 
 #[inline(always)]
-fn send_parts<I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts {
-    let [meta0, meta1, meta2, meta3] = meta(to, control1::OP_SEND, imm, raw.count);
+fn send_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts<E> {
+    let meta = meta(to, control1::OP_SEND, imm, raw.count);
     let [first, second] = raw.buffers;
-    let entry = [
-        meta0,
-        meta1,
-        meta2,
-        meta3,
-        length_and_key(first.len, first.lkey),
-        first.addr,
-        length_and_key(second.len, second.lkey),
-        second.addr,
-    ];
-    Parts { entry, tag: raw.tag, buffers: raw.buffers }
+    let data =
+        [length_and_key(first.len, first.lkey), first.addr, length_and_key(second.len, second.lkey), second.addr];
+    Parts { meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
 }
 
 #[inline(always)]
-fn rdma_parts<I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts {
-    let [meta0, meta1, meta2, meta3] = meta(to, op, imm, 1);
+fn rdma_parts<E: EntrySize, I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts<E> {
+    let meta = meta(to, op, imm, 1);
     let [local, _] = raw.buffers;
-    let entry = [
-        meta0,
-        meta1,
-        meta2,
-        meta3,
-        length_and_key(local.len, remote.rkey.0),
-        remote.addr,
-        length_and_key(local.len, local.lkey),
-        local.addr,
-    ];
-    Parts { entry, tag: raw.tag, buffers: raw.buffers }
+    let data =
+        [length_and_key(local.len, remote.rkey.0), remote.addr, length_and_key(local.len, local.lkey), local.addr];
+    Parts { meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
 }
 
 #[inline(always)]
-fn inline_parts<I: Immediate>(to: &PeerCore, imm: I, data: &[u8; MAX_INLINE], len: u16) -> Parts {
+fn inline_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, bytes: &[u8]) -> Parts<E> {
     // No bytes are no buffers rather than inline of length 0: the same on the wire, one form for the device.
-    let ctrl1 = if len == 0 { control1::OP_SEND } else { control1::OP_SEND | control1::INLINE };
-    let [meta0, meta1, meta2, meta3] = meta(to, ctrl1, imm, len);
-    let [d0, d1, d2, d3] = crate::entry::quads::<4>(data);
+    let ctrl1 = if bytes.is_empty() { control1::OP_SEND } else { control1::OP_SEND | control1::INLINE };
+    let meta = meta(to, ctrl1, imm, bytes.len() as u16);
     let Raw { tag, buffers, .. } = Raw::NONE;
-    Parts { entry: [meta0, meta1, meta2, meta3, d0, d1, d2, d3], tag, buffers }
+    Parts { meta, data: E::inline(bytes), tag, buffers }
 }
 
-fn check_inline(to: &PeerCore, len: u16, qp: &Identity) -> Result<(), Error> {
+#[inline(always)]
+fn inline_write_parts<I: Immediate>(to: &PeerCore, imm: I, remote: Remote, bytes: &[u8]) -> Parts<Wide> {
+    // Also of no bytes: without the flag it would have to name a registered buffer (R14).
+    let meta = meta(to, control1::OP_RDMA_WRITE | control1::INLINE, imm, bytes.len() as u16);
+    let remote = [length_and_key(bytes.len() as u32, remote.rkey.0), remote.addr];
+    let Raw { tag, buffers, .. } = Raw::NONE;
+    Parts { meta, data: Wide::inline_write(remote, bytes), tag, buffers }
+}
+
+#[inline(always)]
+fn check_inline(to: &PeerCore, bytes: &[u8], qp: &Identity) -> Result<(), Error> {
     check_owner(to, qp)?;
-    if len > qp.max_inline {
-        let (asked, limit) = (len.into(), qp.max_inline.into());
+    if bytes.len() > usize::from(qp.max_inline) {
+        let (asked, limit) = (bytes.len() as u64, qp.max_inline.into());
         return Err(Error::AboveLimit { what: Limit::InlineBytes, asked, limit });
     }
     Ok(())
@@ -240,22 +265,43 @@ fn check_inline(to: &PeerCore, len: u16, qp: &Identity) -> Result<(), Error> {
 
 #[cfg(all(test, feature = "alloc", feature = "soft"))]
 mod tests {
-    use zerocopy::FromBytes;
+    use zerocopy::{FromBytes, IntoBytes};
 
     use super::*;
-    use crate::entry::{SendEntry, control2};
-    use crate::memory::{Buffers, RemoteReadWrite, Slice};
-    use crate::qp::Srd;
+    use crate::entry::{SendEntry, WideSendEntry, control2};
+    use crate::memory::{Buffers, Exposed, PageSize, Pages, RemoteReadWrite, Slice};
+    use crate::qp::{Solicited, Srd, ops};
     use crate::soft::{Profile, Side, pair};
+    use crate::wire::GrantFrame;
 
-    /// The entry as the layout reads it, with request id 0x0102 in the first round; the buffers come back.
-    fn entry<O: Operation<Srd>>(operation: O) -> (SendEntry, Buffers) {
-        let Parts { mut entry, tag, buffers } = operation.into_parts();
-        entry[0] |= 0x0102 | control(control1::META_DESC, control2::FIXED);
-        let bytes: [u8; 64] = core::array::from_fn(|at| entry[at / 8].to_le_bytes()[at % 8]);
+    type WideSrd = Srd<{ ops::ALL }, Solicited, Wide>;
+
+    /// The bytes of the entry, with request id 0x0102 in the first round; the buffers come back.
+    fn assembled<K: QpKind, const N: usize>(operation: impl Operation<K>) -> ([u8; N], Buffers) {
+        let Parts { mut meta, data, tag, buffers } = operation.into_parts();
+        meta[0] |= 0x0102 | control(control1::META_DESC, control2::FIXED);
+        let entry: std::vec::Vec<u8> = meta.iter().chain(data.as_ref()).flat_map(|quad| quad.to_le_bytes()).collect();
         #[allow(unsafe_code)]
         // SAFETY: never posted, and used once.
         let buffers = unsafe { Buffers::from_raw(buffers, tag) };
+        (entry.try_into().unwrap(), buffers)
+    }
+
+    /// A wide entry that records no buffer.
+    fn wide_entry(operation: impl Operation<WideSrd>) -> WideSendEntry {
+        let (bytes, buffers) = assembled::<WideSrd, 128>(operation);
+        assert!(buffers.is_empty());
+        WideSendEntry::read_from_bytes(&bytes).unwrap()
+    }
+
+    /// What is as in an entry of 64 bytes.
+    fn narrowed(wide: &WideSendEntry) -> SendEntry {
+        SendEntry::read_from_bytes(&wide.as_bytes()[..64]).unwrap()
+    }
+
+    /// The entry as the layout reads it, with request id 0x0102 in the first round; the buffers come back.
+    fn entry<O: Operation<Srd>>(operation: O) -> (SendEntry, Buffers) {
+        let (bytes, buffers) = assembled::<Srd, 64>(operation);
         (SendEntry::read_from_bytes(&bytes).unwrap(), buffers)
     }
 
@@ -263,6 +309,14 @@ mod tests {
         let (a, b) = pair(Profile::RDMA).unwrap();
         let (_, slice) = a.pd.register(std::vec![7u8; 256]).unwrap();
         (a, b, slice)
+    }
+
+    /// Memory of a side, and its grant of 512 bytes.
+    fn exposed(side: &Side) -> (Exposed<Pages, RemoteReadWrite>, GrantFrame) {
+        let access = side.ctx.require::<RemoteReadWrite>().unwrap();
+        let exposed = side.pd.expose(Pages::new(1, PageSize::Base).unwrap(), access).unwrap();
+        let frame = exposed.grant_range(&side.endpoint, 512..1024).unwrap();
+        (exposed, frame)
     }
 
     fn assert_meta(entry: &SendEntry, side: &Side, ctrl1: u8, length: u16, imm: u32) {
@@ -301,11 +355,11 @@ mod tests {
     fn r10_inline_bytes_stand_in_the_entry_and_the_length_counts_them() {
         let (a, _b, _slice) = sides();
         let bytes: [u8; 32] = core::array::from_fn(|at| at as u8 + 1);
-        let (full, buffers) = entry(a.peer.send_inline(&bytes).unwrap());
+        let (full, buffers) = entry(a.peer.send_inline(&bytes));
         assert_meta(&full, &a, control1::OP_SEND | control1::INLINE, 32, 0);
         assert_eq!(full.data, bytes);
         assert!(buffers.is_empty());
-        let (short, _) = entry(a.peer.send_inline(&bytes[..3]).unwrap());
+        let (short, _) = entry(a.peer.send_inline(&bytes[..3]));
         assert_eq!((short.length.get(), &short.data[..4]), (3, &[1, 2, 3, 0][..]));
     }
 
@@ -321,10 +375,7 @@ mod tests {
     fn rdma_names_the_remote_buffer_then_the_local_one() {
         let (a, b, slice) = sides();
         let (lkey, at) = (slice.raw_key(), slice.as_ptr().addr() as u64);
-        let access = b.ctx.require::<RemoteReadWrite>().unwrap();
-        let exposed =
-            b.pd.expose(crate::memory::Pages::new(1, crate::memory::PageSize::Base).unwrap(), access).unwrap();
-        let frame = exposed.grant_range(&b.endpoint, 512..1024).unwrap();
+        let (_exposed, frame) = exposed(&b);
         let grant = crate::wire::Grant::parse(frame.as_bytes()).unwrap();
         let window = a.peer.window::<RemoteReadWrite>(frame.as_bytes()).unwrap();
         let (write, mut buffers) = entry(a.peer.write(slice, window.range(8..512).unwrap()).imm(5));
@@ -334,5 +385,51 @@ mod tests {
         let (read, _) = entry(a.peer.read(buffers.take_slice().unwrap(), window));
         assert_meta(&read, &a, control1::OP_RDMA_READ, 1, 0);
         assert_buffer(&read.data[..16], 256, grant.rkey.0, grant.address);
+    }
+
+    #[test]
+    fn r10_a_wide_entry_has_80_inline_bytes_of_a_send_behind_its_first_32() {
+        let (a, _b, _slice) = sides();
+        let bytes: [u8; 80] = core::array::from_fn(|at| at as u8 + 1);
+        for len in [1, 32, 33, 80] {
+            let wide = wide_entry(a.peer.send_inline(&bytes[..len]).imm(7));
+            let ctrl1 = control1::OP_SEND | control1::INLINE | control1::HAS_IMM;
+            assert_meta(&narrowed(&wide), &a, ctrl1, len as u16, 7);
+            assert_eq!((&wide.data[..len], &wide.data[len..]), (&bytes[..len], &[0; 96][len..]));
+        }
+        assert_eq!(wide_entry(a.peer.send_inline(bytes)), wide_entry(a.peer.send_inline(&bytes[..])));
+        let none = wide_entry(a.peer.send_empty());
+        assert_meta(&narrowed(&none), &a, control1::OP_SEND, 0, 0);
+        assert_eq!(none.data, [0; 96]);
+    }
+
+    #[test]
+    fn r10_an_inline_write_names_the_remote_buffer_and_its_bytes_follow_it() {
+        let (a, b, _slice) = sides();
+        let (_, frame) = exposed(&b);
+        let grant = crate::wire::Grant::parse(frame.as_bytes()).unwrap();
+        let window = a.peer.window::<RemoteReadWrite>(frame.as_bytes()).unwrap().range(8..512).unwrap();
+        let bytes: [u8; 80] = core::array::from_fn(|at| at as u8 + 1);
+        for len in [0, 1, 32, 33, 80] {
+            let wide = wide_entry(a.peer.write_inline(&bytes[..len], window));
+            assert_meta(&narrowed(&wide), &a, control1::OP_RDMA_WRITE | control1::INLINE, len as u16, 0);
+            assert_buffer(&wide.data[..16], len as u32, grant.rkey.0, grant.address + 8);
+            assert_eq!((&wide.data[16..16 + len], &wide.data[16 + len..]), (&bytes[..len], &[0; 80][len..]));
+        }
+        let with_imm = wide_entry(a.peer.write_inline(bytes, window).imm(9));
+        assert_eq!((with_imm.ctrl1 & control1::HAS_IMM, with_imm.immediate.get()), (control1::HAS_IMM, 9));
+    }
+
+    #[test]
+    fn a_wide_entry_of_buffers_is_a_narrow_one_and_zeros() {
+        let (a, b, slice) = sides();
+        let (_, frame) = exposed(&b);
+        let window = a.peer.window::<RemoteReadWrite>(frame.as_bytes()).unwrap();
+        let (wide, mut buffers) = assembled::<WideSrd, 128>(a.peer.send(slice).imm(3));
+        let (narrow, mut again) = entry(a.peer.send(buffers.take_slice().unwrap()).imm(3));
+        assert_eq!((&wide[..64], &wide[64..]), (narrow.as_bytes(), &[0; 64][..]));
+        let (wide, mut buffers) = assembled::<WideSrd, 128>(a.peer.write(again.take_slice().unwrap(), window));
+        let (narrow, _) = entry(a.peer.write(buffers.take_slice().unwrap(), window));
+        assert_eq!((&wide[..64], &wide[64..]), (narrow.as_bytes(), &[0; 64][..]));
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::memory::Buffers;
 use crate::peer::Sender;
@@ -13,7 +14,7 @@ use crate::{Qpn, Token};
 #[must_use = "it holds the operation's buffers"]
 #[derive(Debug)]
 pub enum Event {
-    /// A SEND was received by the peer.
+    /// A SEND was received by the peer, or, of a UD queue pair, has left.
     Sent(Done),
     /// An RDMA write is in the peer's memory.
     Written(Done),
@@ -55,8 +56,10 @@ pub struct Done {
 pub struct Received {
     /// Which receive it came into.
     pub token: Token,
-    /// Bytes, from the start of the first buffer on.
+    /// Bytes, from the start of the first buffer on, those of the header included.
     pub len: usize,
+    /// Bytes of the routing header that precedes the payload: 40 on UD, none on SRD.
+    pub header: u8,
     /// The sender's immediate.
     pub imm: Option<u32>,
     /// Who sent it.
@@ -117,7 +120,14 @@ pub enum Cause {
         /// Bytes of the buffers.
         room: usize,
     },
-    /// The device reported a write with immediate without one, or an operation that does not exist.
+    /// The device reported fewer bytes than the header that precedes each datagram has.
+    LengthBelowHeader {
+        /// Bytes reported.
+        reported: usize,
+        /// Bytes of the header.
+        header: usize,
+    },
+    /// The device reported a write with immediate without one or on UD, or an operation that does not exist.
     Malformed {
         /// The completion's operation.
         op: u8,
@@ -172,6 +182,14 @@ impl Event {
     }
 }
 
+impl Received {
+    /// Where the payload lies in the bytes of the buffers, one after the other: all that arrived on SRD, what is behind
+    /// the header on UD.
+    pub fn payload(&self) -> Range<usize> {
+        self.len.min(self.header.into())..self.len
+    }
+}
+
 impl Failure {
     /// Whether it is a consequence of the queue pair's end rather than a cause (R40).
     pub fn is_flush(&self) -> bool {
@@ -207,6 +225,11 @@ impl fmt::Display for Cause {
                 f,
                 "the device reported {reported} bytes in buffers of {room}: do not use them; this is a defect of \
                  the device or its provider"
+            ),
+            Self::LengthBelowHeader { reported, header } => write!(
+                f,
+                "the device reported {reported} bytes, the header alone has {header}: do not use them; this is a defect \
+                 of the device or its provider"
             ),
             Self::Malformed { op } => write!(
                 f,

@@ -6,6 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `source` | what can be sent, and what can be received into |
+//! | `inline` | bytes that travel in the entry itself |
 //! | `operation` | SEND, RDMA write, RDMA read |
 //! | `assemble` | from an operation to the device's entry |
 //! | `post` | one operation or receive, with its doorbell |
@@ -16,6 +17,7 @@
 mod assemble;
 mod batch;
 mod event;
+mod inline;
 mod operation;
 mod poll;
 mod post;
@@ -24,7 +26,7 @@ mod source;
 pub use assemble::Operation;
 pub use batch::Batch;
 pub use event::{Cause, Done, Event, Failure, Kind, Received, Stats, UnsolicitedWrite, WriteArrived};
-pub(crate) use operation::MAX_INLINE;
-pub use operation::{Imm, Immediate, NoImm, Read, Send, SendInline, SendWith, To, Write, WriteWith};
+pub use inline::{FitsInline, InlineBytes};
+pub use operation::{Imm, Immediate, NoImm, Read, Send, SendInline, SendWith, To, Write, WriteInline, WriteWith};
 pub use post::Posts;
 pub use source::{OneBuffer, RecvTarget, SendSource, WritableBuffer};

@@ -5,14 +5,13 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use super::{OneBuffer, SendSource, WritableBuffer};
+use super::{InlineBytes, OneBuffer, SendSource, WritableBuffer};
 use crate::caps::sealed::Sealed;
 use crate::entry::{Quad, control1};
-use crate::error::Limit;
 use crate::memory::{AllowsRead, AllowsWrite};
 use crate::peer::{OneWay, Peer, PeerCore, RemoteWindow, ResolvedUs, SendTo};
 use crate::qp::{FeatureSet, HasSend, HasSendImm, HasWrite, HasWriteImm};
-use crate::{Error, Incarnation, RKey};
+use crate::{Incarnation, RKey};
 
 /// No immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +32,9 @@ pub struct Send<'p, S, F, I = NoImm> {
 
 /// A SEND of a few bytes that travel in the entry itself, host memory only. With [`SendInline::imm`], with immediate.
 #[must_use = "an operation does nothing until it is posted"]
-pub struct SendInline<'p, F, I = NoImm> {
+pub struct SendInline<'p, B, F, I = NoImm> {
     pub(super) to: &'p PeerCore,
-    pub(super) data: [u8; MAX_INLINE],
-    pub(super) len: u16,
+    pub(super) bytes: B,
     pub(super) imm: I,
     features: PhantomData<F>,
 }
@@ -46,6 +44,17 @@ pub struct SendInline<'p, F, I = NoImm> {
 pub struct Write<'p, S, F, I = NoImm> {
     pub(super) to: &'p PeerCore,
     pub(super) source: S,
+    pub(super) remote: Remote,
+    pub(super) imm: I,
+    features: PhantomData<F>,
+}
+
+/// An RDMA write of a few bytes that travel in the entry itself, host memory only. With [`WriteInline::imm`], with
+/// immediate.
+#[must_use = "an operation does nothing until it is posted"]
+pub struct WriteInline<'p, B, F, I = NoImm> {
+    pub(super) to: &'p PeerCore,
+    pub(super) bytes: B,
     pub(super) remote: Remote,
     pub(super) imm: I,
     features: PhantomData<F>,
@@ -69,9 +78,6 @@ pub(super) struct Remote {
     pub(super) incarnation: Option<Incarnation>,
 }
 
-/// Inline bytes of a 64-byte entry.
-pub(crate) const MAX_INLINE: usize = 32;
-
 impl<R, F: FeatureSet> Peer<R, F> {
     /// A SEND of one or two registered buffers.
     pub fn send<S: SendSource>(&self, source: S) -> Send<'_, S, F>
@@ -82,18 +88,17 @@ impl<R, F: FeatureSet> Peer<R, F> {
     }
 
     /// A SEND of no bytes: it arrives, with its immediate if it has one (R14).
-    pub fn send_empty(&self) -> SendInline<'_, F>
+    pub fn send_empty(&self) -> SendInline<'_, [u8; 0], F>
     where
         R: SendTo,
     {
         To::new(&self.core).send_empty()
     }
 
-    /// A SEND of up to 32 bytes that need not be registered (R10).
-    ///
-    /// # Errors
-    /// [`Error::AboveLimit`].
-    pub fn send_inline(&self, bytes: &[u8]) -> Result<SendInline<'_, F>, Error>
+    /// A SEND of a few bytes that need not be registered: up to 32, or 80 on queue pairs with
+    /// [`Wide`](crate::qp::Wide) entries (R10). An array that is longer cannot be posted; a slice that is, or one
+    /// that is longer than was [granted](crate::qp::QueuePair::granted), is refused by the post.
+    pub fn send_inline<B: InlineBytes>(&self, bytes: B) -> SendInline<'_, B, F>
     where
         R: SendTo,
     {
@@ -106,6 +111,20 @@ impl<R, F: FeatureSet> Peer<R, F> {
         R: ResolvedUs,
     {
         Write { to: &self.core, source, remote: Remote::of(window), imm: NoImm, features: PhantomData }
+    }
+
+    /// An RDMA write to the start of `window` of a few bytes that need not be registered, up to 80: for kinds with
+    /// [`Wide`](crate::qp::Wide) entries (R10). Lengths are checked as those of [`Peer::send_inline`]. There is no
+    /// such read.
+    pub fn write_inline<B: InlineBytes, A: AllowsWrite>(
+        &self,
+        bytes: B,
+        window: RemoteWindow<A>,
+    ) -> WriteInline<'_, B, F>
+    where
+        R: ResolvedUs,
+    {
+        WriteInline { to: &self.core, bytes, remote: Remote::of(window), imm: NoImm, features: PhantomData }
     }
 
     /// An RDMA read from the start of `window` that fills one registered buffer.
@@ -143,23 +162,13 @@ impl<'p, F: FeatureSet> To<'p, F> {
     }
 
     /// A SEND of no bytes.
-    pub fn send_empty(self) -> SendInline<'p, F> {
-        SendInline { to: self.peer, data: [0; MAX_INLINE], len: 0, imm: NoImm, features: PhantomData }
+    pub fn send_empty(self) -> SendInline<'p, [u8; 0], F> {
+        self.send_inline([])
     }
 
-    /// A SEND of up to 32 bytes that need not be registered (R10).
-    ///
-    /// # Errors
-    /// [`Error::AboveLimit`].
-    pub fn send_inline(self, bytes: &[u8]) -> Result<SendInline<'p, F>, Error> {
-        let mut operation = self.send_empty();
-        let Some(data) = operation.data.get_mut(..bytes.len()) else {
-            let (asked, limit) = (bytes.len() as u64, MAX_INLINE as u64);
-            return Err(Error::AboveLimit { what: Limit::InlineBytes, asked, limit });
-        };
-        data.copy_from_slice(bytes);
-        operation.len = bytes.len() as u16;
-        Ok(operation)
+    /// A SEND of a few bytes that need not be registered (R10): see [`Peer::send_inline`].
+    pub fn send_inline<B: InlineBytes>(self, bytes: B) -> SendInline<'p, B, F> {
+        SendInline { to: self.peer, bytes, imm: NoImm, features: PhantomData }
     }
 }
 
@@ -170,10 +179,17 @@ impl<'p, S, F> Send<'p, S, F> {
     }
 }
 
-impl<'p, F> SendInline<'p, F> {
+impl<'p, B, F> SendInline<'p, B, F> {
     /// With an immediate.
-    pub fn imm(self, imm: u32) -> SendInline<'p, F, Imm> {
-        SendInline { to: self.to, data: self.data, len: self.len, imm: Imm(imm), features: PhantomData }
+    pub fn imm(self, imm: u32) -> SendInline<'p, B, F, Imm> {
+        SendInline { to: self.to, bytes: self.bytes, imm: Imm(imm), features: PhantomData }
+    }
+}
+
+impl<'p, B, F> WriteInline<'p, B, F> {
+    /// With an immediate.
+    pub fn imm(self, imm: u32) -> WriteInline<'p, B, F, Imm> {
+        WriteInline { to: self.to, bytes: self.bytes, remote: self.remote, imm: Imm(imm), features: PhantomData }
     }
 }
 
@@ -231,7 +247,8 @@ impl Remote {
 }
 
 impl<S, F, I> Sealed for Send<'_, S, F, I> {}
-impl<F, I> Sealed for SendInline<'_, F, I> {}
+impl<B, F, I> Sealed for SendInline<'_, B, F, I> {}
+impl<B, F, I> Sealed for WriteInline<'_, B, F, I> {}
 impl<S, F, I> Sealed for Write<'_, S, F, I> {}
 impl<T, F> Sealed for Read<'_, T, F> {}
 
@@ -247,7 +264,7 @@ macro_rules! debug {
     };
 }
 
-debug!(Send<S, F, I> SendInline<F, I> Write<S, F, I> Read<T, F>);
+debug!(Send<S, F, I> SendInline<B, F, I> Write<S, F, I> WriteInline<B, F, I> Read<T, F>);
 
 impl<F> fmt::Debug for To<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ use crate::entry::{completion_flags as flags, control1};
 use crate::memory::Buffers;
 use crate::peer::Sender;
 use crate::provider::Provider;
-use crate::qp::{Completions, Inner};
+use crate::qp::{Completions, Inner, QpType};
 use crate::ring::{Entry, Finished, Next};
 use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
@@ -57,7 +57,7 @@ impl<P: Provider> Inner<P> {
             let Completions::Own { send, .. } = &mut self.completions else { return None };
             match send.next() {
                 Next::Empty => return None,
-                Next::Good(entry) => match self.send.end(entry.req_id(), entry.op()) {
+                Next::Good(entry) => match self.send.end(&entry) {
                     Some(finished) => return Some(done(entry.op(), take(finished))),
                     None => self.count_stale(),
                 },
@@ -114,7 +114,7 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn good(&mut self, entry: Entry) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => {
-                if let Some(finished) = self.send.end(entry.req_id(), entry.op()) {
+                if let Some(finished) = self.send.end(&entry) {
                     return Some(done(entry.op(), take(finished)));
                 }
             }
@@ -154,14 +154,19 @@ impl<P: Provider> Inner<P> {
         match entry.op() {
             control1::OP_SEND => {
                 let (len, room) = (usize::from(entry.length()), buffers.bytes());
+                let header = self.identity.qp_type.header();
                 if len > room {
                     let cause = Cause::LengthBeyondBuffers { reported: len, room };
                     return self.failed(cause, Kind::Recv, Some(token), buffers);
                 }
+                if len < header.into() {
+                    let cause = Cause::LengthBelowHeader { reported: len, header: header.into() };
+                    return self.failed(cause, Kind::Recv, Some(token), buffers);
+                }
                 let from = self.sender(&entry);
-                Event::Received(Received { token, len, imm: entry.imm(), from, buffers })
+                Event::Received(Received { token, len, header, imm: entry.imm(), from, buffers })
             }
-            op => match entry.imm().filter(|_| op == control1::OP_RDMA_WRITE) {
+            op => match entry.imm().filter(|_| self.is_write(op)) {
                 Some(imm) => {
                     let (len, from) = (self.written(&entry), self.sender(&entry));
                     Event::WriteArrived(WriteArrived { token, imm, len, from, buffers })
@@ -176,7 +181,7 @@ impl<P: Provider> Inner<P> {
     fn odd_send(&mut self, entry: Entry) -> Option<Event> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
-        let Some(finished) = ours.then(|| self.send.end_failed(entry.req_id())).flatten() else {
+        let Some(finished) = ours.then(|| self.send.end_failed(&entry)).flatten() else {
             self.count_stale();
             return None;
         };
@@ -210,7 +215,7 @@ impl<P: Provider> Inner<P> {
             if status != CompletionStatus::Ok {
                 return Some(self.failed(Cause::Status(status), Kind::Recv, None, Buffers::default()));
             }
-            return Some(match entry.imm().filter(|_| entry.op() == control1::OP_RDMA_WRITE) {
+            return Some(match entry.imm().filter(|_| self.is_write(entry.op())) {
                 Some(imm) => {
                     let (len, from) = (self.written(&entry), self.sender(&entry));
                     Event::UnsolicitedWrite(UnsolicitedWrite { imm, len, from })
@@ -248,6 +253,11 @@ impl<P: Provider> Inner<P> {
         // The GID shares its bytes with the length of a write (R24).
         let reported = self.reports_gid && entry.op() == control1::OP_SEND;
         Sender::Unknown { gid: reported.then(|| Gid(entry.gid())).filter(|gid| !gid.is_zero()), qpn }
+    }
+
+    /// Whether an arrival is an RDMA write, as it cannot be on UD.
+    fn is_write(&self, op: u8) -> bool {
+        op == control1::OP_RDMA_WRITE && self.identity.qp_type == QpType::Srd
     }
 
     fn written(&self, entry: &Entry) -> Option<u32> {

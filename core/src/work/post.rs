@@ -15,7 +15,7 @@ use crate::{Error, Refused, Token};
 const MAX_RECV: usize = 65_535;
 
 /// What operations are posted on: a queue pair in RTS, or a [`Member`](crate::qp::Member) of a group.
-pub trait Posts<K>: Sealed {
+pub trait Posts<K: QpKind>: Sealed {
     /// As [`QueuePair::post`].
     ///
     /// # Errors
@@ -93,7 +93,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// [`Error::RecvQueueFull`], [`Error::ForeignDomain`], or [`Error::AboveLimit`] if a buffer has more than
-    /// 65,535 bytes (R12) or there are more buffers than was asked for; with the target.
+    /// 65,535 bytes (R12) or there are more buffers than was asked for, [`Error::BelowLimit`] if it has no room for the
+    /// header that precedes each datagram on UD; with the target.
     #[inline]
     pub fn post_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>>
     where
@@ -147,15 +148,19 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 impl<P: Provider> Inner<P> {
     /// Checks an operation and writes its entry, which the doorbell has yet to announce.
     #[inline(always)]
-    pub(super) fn stage<K, O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
+    pub(super) fn stage<K: QpKind, O: Operation<K>>(
+        &mut self,
+        operation: O,
+        token: Token,
+    ) -> Result<(), Refused<O::Source>> {
         if self.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.why_full()));
         }
         if let Err(error) = operation.check(&self.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        let Parts { entry, tag, buffers } = operation.into_parts();
-        let staged = self.send.stage(token.0, tag, entry, buffers);
+        let Parts { meta, data, tag, buffers } = operation.into_parts();
+        let staged = self.send.stage(token.0, tag, meta, data, buffers);
         debug_assert!(staged, "there was room");
         Ok(())
     }
@@ -184,6 +189,11 @@ impl<P: Provider> Inner<P> {
         if T::BUFFERS > self.recv.max_buffers() {
             let (asked, limit) = (T::BUFFERS.into(), self.recv.max_buffers().into());
             return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
+        }
+        let header = usize::from(self.identity.qp_type.header());
+        if target.total() < header {
+            let (asked, limit) = (target.total() as u64, header as u64);
+            return Err(Refused::new(target, Error::BelowLimit { what: Limit::DatagramBytes, asked, limit }));
         }
         let Raw { count, tag, buffers } = target.into_buffers();
         let staged = self.recv.stage(token.0, tag, count.into(), buffers);

@@ -30,6 +30,10 @@ pub(crate) struct Puppet(Arc<Strings>);
 struct Strings {
     id: DeviceId,
     caps: Caps,
+    /// Whether request ids of sends have 64 bits.
+    req_id_64: bool,
+    /// Of send entries, whatever is asked for.
+    entry_size: Option<u16>,
     leaks: Leaks,
     random: AtomicU64,
     /// What `modify_qp` answers once: an errno, or 0 for yes.
@@ -88,9 +92,16 @@ fn store(words: &[AtomicWord], quad: usize, value: u64) {
 
 impl Puppet {
     pub(crate) fn new(caps: Caps) -> Self {
+        Self::with(caps, false, None)
+    }
+
+    /// With request ids of sends of 64 bits, or send entries of another size than is asked for.
+    pub(crate) fn with(caps: Caps, req_id_64: bool, entry_size: Option<u16>) -> Self {
         Self(Arc::new(Strings {
             id: DeviceId::unique().unwrap(),
             caps,
+            req_id_64,
+            entry_size,
             leaks: Leaks::new(),
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
@@ -109,8 +120,18 @@ impl Puppet {
         *self.0.moves.lock().unwrap().last().unwrap()
     }
 
+    /// What the last queue pair was made with.
+    pub(crate) fn last_init(&self) -> QpInit {
+        self.qp().init
+    }
+
     fn qp(&self) -> Arc<QpMemory> {
         self.0.qp.lock().unwrap().clone().unwrap()
+    }
+
+    /// What the last queue pair was made with.
+    pub(crate) fn init(&self) -> QpInit {
+        self.qp().init
     }
 
     /// What was announced so far: the send and the receive doorbell.
@@ -121,7 +142,13 @@ impl Puppet {
 
     /// The request id in the send entry at a place of the ring.
     pub(crate) fn send_id(&self, place: usize) -> u16 {
-        load(&self.qp().send, place * 8) as u16
+        self.send_quad(place, 0) as u16
+    }
+
+    /// A quad of the send entry at a place of the ring.
+    pub(crate) fn send_quad(&self, place: usize, quad: usize) -> u64 {
+        let qp = self.qp();
+        load(&qp.send, place * usize::from(qp.init.entry_size) / 8 + quad)
     }
 
     /// The request id in the receive descriptor at a place of the ring.
@@ -147,9 +174,16 @@ impl Puppet {
 
     /// Completes a send request.
     pub(crate) fn send_done(&self, req_id: u16, status: u8, op: u8) {
+        self.send_done_ex(req_id, 0, status, op);
+    }
+
+    /// Completes a send request whose id has these upper 48 bits.
+    pub(crate) fn send_done_ex(&self, req_id: u16, upper: u64, status: u8, op: u8) {
         let flags = flags::QUEUE_SEND | op << flags::OP_SHIFT;
         let common = Completion { req_id: req_id.into(), status, flags, qp_num: QPN.into() };
-        self.complete(0, &send_entry(common));
+        let mut entry = send_entry(common);
+        entry[6..12].copy_from_slice(&upper.to_le_bytes()[..6]);
+        self.complete(0, &entry);
     }
 
     /// Completes a receive.
@@ -278,7 +312,7 @@ unsafe impl Provider for Puppet {
     ) -> Result<Arc<QpMemory>, Error> {
         let (send, recv) = (init.send_depth.next_power_of_two(), init.recv_depth.next_power_of_two());
         let qp = Arc::new(QpMemory {
-            send: words(send as usize * 8),
+            send: words(send as usize * usize::from(self.0.entry_size.unwrap_or(init.entry_size)) / 8),
             recv: words(recv as usize * usize::from(init.recv_sge) * 2),
             send_doorbell: AtomicU32::new(0),
             recv_doorbell: AtomicU32::new(0),
@@ -309,6 +343,7 @@ unsafe impl Provider for Puppet {
 
     fn queues(&self, qp: &Arc<QpMemory>) -> Queues {
         let QpInit { send_depth, recv_depth, recv_sge, inline, .. } = qp.init;
+        let entry_size = self.0.entry_size.unwrap_or(qp.init.entry_size);
         Queues {
             qpn: Qpn(QPN),
             generation: GENERATION,
@@ -316,8 +351,10 @@ unsafe impl Provider for Puppet {
                 entries: NonNull::from(&*qp.send).cast(),
                 doorbell: NonNull::from(&qp.send_doorbell),
                 depth: send_depth,
+                entry_size,
                 max_batch: 4,
                 inline,
+                req_id_64: self.0.req_id_64,
                 slots: NonNull::from(&*qp.send_slots).cast(),
             },
             recv: RecvRing {

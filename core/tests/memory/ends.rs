@@ -107,7 +107,7 @@ fn h30_a_forgotten_endpoint_keeps_its_buffers_and_the_device_may_still_write_the
     mem::forget(b);
     drop(region);
     assert_eq!(Counted::drops(drops), 0, "the device may still write it");
-    a.post(to_b.send_inline(b"into the forgotten").unwrap(), Token(2)).unwrap();
+    a.post(to_b.send_inline(b"into the forgotten"), Token(2)).unwrap();
     assert!(matches!(wait(&mut a), Event::Sent(_)));
     drop((a, to_b, pd));
     assert_eq!((Counted::drops(drops), ctx.leaks().regions()), (0, 0));
@@ -165,7 +165,7 @@ fn memory_is_freed_by_whoever_drops_the_last_handle_events_and_parts_included() 
     let mut two = Two::new();
     let (region, target, drops) = counted(&two.pd);
     two.b.post_recv(target, Token(1)).unwrap();
-    two.a.post(two.to_b.send_inline(b"x").unwrap(), Token(2)).unwrap();
+    two.a.post(two.to_b.send_inline(b"x"), Token(2)).unwrap();
     let event = wait(&mut two.b);
     drop((region, two));
     assert_eq!(Counted::drops(drops), 0);

@@ -21,7 +21,7 @@ fn r34_a_queue_pair_that_cannot_be_destroyed_is_leaked_and_counted_and_frees_not
     drop(region);
     assert_eq!(Counted::drops(drops), 0);
     // It is alive at the device.
-    a.post(to_b.send_inline(b"still there").unwrap(), Token(2)).unwrap();
+    a.post(to_b.send_inline(b"still there"), Token(2)).unwrap();
     assert!(matches!(wait(&mut a), Event::Sent(_)));
     drop(a);
     assert_eq!((ctx.leaks().queue_pairs(), Counted::drops(drops)), (1, 0));
@@ -36,7 +36,7 @@ fn r34_close_and_shut_down_give_the_queue_pair_back_when_the_device_refuses() {
     assert_eq!(refused.error(), Error::Device { verb: Verb::DestroyQp, errno: 5 });
     assert!(refused.to_string().contains("EIO"), "{refused}");
     let mut b = refused.into_inner();
-    two.a.post(two.to_b.send_inline(b"usable").unwrap(), Token(2)).unwrap();
+    two.a.post(two.to_b.send_inline(b"usable"), Token(2)).unwrap();
     let event = wait(&mut b);
     let target = slice_of(event);
     assert_eq!(&target[..6], b"usable");

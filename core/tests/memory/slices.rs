@@ -117,7 +117,7 @@ fn relaxed_ordering_is_asked_for_and_changes_nothing_that_completions_say() {
         b.pd.expose_with(Pages::new(1, PageSize::Base).unwrap(), required::<_, RemoteWrite>(&b.ctx), options).unwrap();
     assert!(format!("{exposed:?}").contains("RELAXED_ORDERING"), "{exposed:?}");
     b.endpoint.post_recv(target, Token(1)).unwrap();
-    a.endpoint.post(a.peer.send_inline(b"relaxed").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"relaxed"), Token(2)).unwrap();
     assert_eq!(&slice_of(wait(&mut b.endpoint))[..7], b"relaxed");
 }
 
@@ -129,7 +129,7 @@ fn every_owner_comes_back_as_it_was() {
         assert_eq!((region.len(), whole.len()), (len, len));
         let (head, rest) = whole.split_at(48).unwrap();
         two.b.post_recv(head, Token(1)).unwrap();
-        two.a.post(two.to_b.send_inline(b"owned").unwrap(), Token(2)).unwrap();
+        two.a.post(two.to_b.send_inline(b"owned"), Token(2)).unwrap();
         assert!(matches!(wait(&mut two.a), Event::Sent(_)));
         let head = slice_of(wait(&mut two.b));
         region.close(head.unsplit(rest).unwrap()).unwrap()

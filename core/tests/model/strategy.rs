@@ -47,7 +47,8 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
         weighted(0.3, 0..40u8),
         any::<bool>(),
     );
-    (any::<u64>(), any::<bool>(), wire, device, 0..8u8).prop_map(|(seed, shuffle, wire, device, impatient)| {
+    let wide = (any::<bool>(), any::<bool>());
+    (any::<u64>(), any::<bool>(), wire, device, 0..8u8, wide).prop_map(|(seed, shuffle, wire, device, impatient, wide)| {
         let (piece, loss, delay, rnr, fail_nth) = wire;
         let (fail_verb, unknown_senders, stale, strict_overruns, silent_death, reuse_numbers, near_wrap, one_queue) =
             device;
@@ -68,6 +69,8 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
             reuse_numbers,
             near_wrap,
             one_queue,
+            wide: wide.0,
+            req_id_64: wide.1,
             impatient,
         }
     })
@@ -92,9 +95,11 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (two(), any::<u8>()).prop_map(|((node, other), len)| Step::SendFrozen { node, other, len }),
         1 => two().prop_map(|(node, other)| Step::SendMixed { node, other }),
         1 => (two(), any::<u8>()).prop_map(|((node, other), at)| Step::SendExposed { node, other, at }),
-        2 => (two(), 0..33u8, any::<bool>())
+        2 => (two(), 0..81u8, any::<bool>())
             .prop_map(|((node, other), len, imm)| Step::SendInline { node, other, len, imm }),
         4 => (two(), 0..80u8, any::<bool>()).prop_map(|((node, other), at, imm)| Step::Write { node, other, at, imm }),
+        1 => (two(), 0..33u8, 0..80u8, any::<bool>())
+            .prop_map(|((node, other), len, at, imm)| Step::WriteInline { node, other, len, at, imm }),
         3 => (two(), 0..80u8).prop_map(|((node, other), at)| Step::Read { node, other, at }),
         1 => (two(), 0..20u8).prop_map(|((node, other), chunk)| Step::Split { node, other, chunk }),
         2 => (two(), 1..6u8, end).prop_map(|((node, other), count, end)| Step::Batch { node, other, count, end }),

@@ -72,7 +72,7 @@ fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_las
     assert_eq!(a.endpoint.in_flight(), 0);
     assert_idle(&mut b.endpoint);
     // The ring goes on where it was.
-    a.endpoint.post(a.peer.send_inline(b"next").unwrap(), Token(5)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"next"), Token(5)).unwrap();
     assert_eq!(received(&mut b).0, b"next");
     let _ = sent(&mut a, 5);
 }
@@ -88,7 +88,7 @@ fn a_dropped_batch_never_was_at_every_place_of_the_ring() {
         drop(batch);
         assert_eq!(a.endpoint.in_flight(), 0);
         recv(&mut b, 1);
-        a.endpoint.post(a.peer.send_inline(&[round]).unwrap(), Token(7)).unwrap();
+        a.endpoint.post(a.peer.send_inline(&[round]), Token(7)).unwrap();
         assert_eq!(received(&mut b).0, [round]);
         let _ = sent(&mut a, 7);
         assert_idle(&mut a.endpoint);
@@ -106,10 +106,10 @@ fn a_forgotten_batch_goes_out_with_the_next_post_batch_or_transition() {
         batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
         mem::forget(batch);
         match road {
-            0 => a.endpoint.post(a.peer.send_inline(b"next").unwrap(), Token(2)).unwrap(),
+            0 => a.endpoint.post(a.peer.send_inline(b"next"), Token(2)).unwrap(),
             1 => {
                 let mut batch = a.endpoint.batch();
-                batch.push(a.peer.send_inline(b"next").unwrap(), Token(2)).unwrap();
+                batch.push(a.peer.send_inline(b"next"), Token(2)).unwrap();
                 assert_eq!(batch.submit(), 1);
             }
             _ => {
@@ -140,10 +140,10 @@ fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
     for token in 0..3 {
         batch.push(a.peer.send_empty(), Token(token)).unwrap();
     }
-    let refused = batch.push(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap_err();
+    let refused = batch.push(a.peer.send_inline(b"4"), Token(3)).unwrap_err();
     assert_eq!(refused.error(), Error::BatchFull { limit: 3 });
     assert_eq!(batch.submit(), 3);
-    a.endpoint.post(a.peer.send_inline(b"4").unwrap(), Token(3)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"4"), Token(3)).unwrap();
     let lens: Vec<usize> = (0..4).map(|_| received(&mut b).0.len()).collect();
     assert_eq!(lens, [0, 0, 0, 1]);
 }

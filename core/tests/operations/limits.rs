@@ -117,7 +117,7 @@ fn h16_r33_a_full_send_queue_gives_the_buffers_back_and_takes_them_after_a_poll(
     }
     for token in 0..4 {
         assert!(a.endpoint.can_post());
-        a.endpoint.post(a.peer.send_inline(&[token]).unwrap(), Token(token.into())).unwrap();
+        a.endpoint.post(a.peer.send_inline(&[token]), Token(token.into())).unwrap();
     }
     assert!(!a.endpoint.can_post());
     let refused = a.endpoint.post(a.peer.send(slice(&a.pd, b"fifth").1).imm(5), Token(4)).unwrap_err();

@@ -49,7 +49,7 @@ fn h27_r16_messages_arrive_out_of_order_for_some_seed_and_reorder_and_arrivals_r
             recv(&mut b, token.into());
         }
         for imm in 0..COUNT {
-            a.endpoint.post(a.peer.send_inline(&imm.to_le_bytes()).unwrap().imm(imm), Token(imm.into())).unwrap();
+            a.endpoint.post(a.peer.send_inline(&imm.to_le_bytes()).imm(imm), Token(imm.into())).unwrap();
         }
         let mut order = Reorder::<Vec<u8>, 8>::new();
         let mut arrived = Vec::new();

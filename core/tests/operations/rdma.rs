@@ -80,7 +80,7 @@ fn r17_an_overrun_completion_queue_loses_completions_but_resolves_each_receive_o
                 posted.insert(Token(token));
             }
             0..4 => drop(a.endpoint.post(a.peer.write(zeros(&a.pd, 8), window).imm(1), Token(0))),
-            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678").unwrap(), Token(0))),
+            4 => drop(a.endpoint.post(a.peer.send_inline(b"12345678"), Token(0))),
             5 | 6 => while a.endpoint.poll().is_some() {},
             _ => {
                 for event in (0..random >> 32 & 7).filter_map(|_| b.endpoint.poll()) {

@@ -42,7 +42,7 @@ fn r19_a_receive_of_two_buffers_fills_one_after_the_other_if_it_was_asked_for() 
         recv(&mut b, 100);
         assert!(!b.endpoint.can_post_recv());
         for message in [&b"123456"[..], b"abc"] {
-            a.endpoint.post(a.peer.send_inline(message).unwrap(), Token(1)).unwrap();
+            a.endpoint.post(a.peer.send_inline(message), Token(1)).unwrap();
             let _ = sent(&mut a, 1);
         }
         let Event::Received(Received { len: 6, mut buffers, token, .. }) = wait(&mut b.endpoint) else { panic!() };
@@ -79,7 +79,7 @@ fn a_receive_list_with_a_wrong_one_posts_those_before_and_leaves_those_after() {
     assert_eq!((wrong.len(), token), (70_000, Token(2)));
     assert_eq!((list.next().unwrap().1, list.next().is_none(), b.endpoint.in_flight()), (Token(3), true, 2));
     for message in [b"a", b"b"] {
-        a.endpoint.post(a.peer.send_inline(message).unwrap(), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send_inline(message), Token(1)).unwrap();
         assert_eq!(received(&mut b).0, message);
     }
 }
@@ -90,7 +90,7 @@ fn a_receive_list_whose_iterator_panics_posts_those_before() {
     let slices = [(); 3].map(|()| zeros(&b.pd, 8));
     let mut list = slices.into_iter().zip((0..).map(Token)).inspect(|(_, token)| assert_ne!(*token, Token(2)));
     assert!(catch_unwind(AssertUnwindSafe(|| b.endpoint.post_recv_list(&mut list))).is_err());
-    a.endpoint.post(a.peer.send_inline(b"x").unwrap(), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"x"), Token(1)).unwrap();
     assert_eq!(received(&mut b).0, b"x");
     let shutdown = b.endpoint.shut_down(|| false, |event| assert_eq!(event.token(), Some(Token(1)))).unwrap();
     assert_eq!((shutdown.completed, shutdown.reclaimed), (1, 0));

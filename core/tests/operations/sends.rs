@@ -63,18 +63,18 @@ fn r10_inline_sends_carry_up_to_32_bytes_and_longer_ones_are_refused() {
     let bytes: Vec<u8> = (1..=33).collect();
     for len in 0..=32 {
         recv(&mut b, 1);
-        a.endpoint.post(a.peer.send_inline(&bytes[..len]).unwrap(), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(&bytes[..len]), Token(2)).unwrap();
         assert_eq!(received(&mut b), (bytes[..len].to_vec(), None));
         assert!(sent(&mut a, 2).is_empty());
     }
-    let error = a.peer.send_inline(&bytes).unwrap_err();
-    assert_eq!(error, Error::AboveLimit { what: Limit::InlineBytes, asked: 33, limit: 32 });
+    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..]), Token(2)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::InlineBytes, asked: 33, limit: 32 });
 
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(2, 2).inline(16)).unwrap();
-    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..17]).unwrap(), Token(1)).unwrap_err();
+    let refused = a.endpoint.post(a.peer.send_inline(&bytes[..17]), Token(1)).unwrap_err();
     assert_eq!(refused.error(), Error::AboveLimit { what: Limit::InlineBytes, asked: 17, limit: 16 });
     recv(&mut b, 1);
-    a.endpoint.post(a.peer.send_inline(&bytes[..16]).unwrap(), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(&bytes[..16]), Token(1)).unwrap();
     assert_eq!(received(&mut b).0, &bytes[..16]);
 }
 
@@ -88,7 +88,7 @@ fn r13_immediates_are_exact_in_every_operation_that_has_one() {
         }
         a.endpoint.post(a.peer.send(zeros(&a.pd, 3)).imm(imm), Token(1)).unwrap();
         assert_eq!(received(&mut b), (vec![0; 3], Some(imm)));
-        a.endpoint.post(a.peer.send_inline(b"xy").unwrap().imm(imm), Token(2)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"xy").imm(imm), Token(2)).unwrap();
         assert_eq!(received(&mut b), (b"xy".to_vec(), Some(imm)));
         a.endpoint.post(a.peer.send_empty().imm(imm), Token(3)).unwrap();
         assert_eq!(received(&mut b), (vec![], Some(imm)));
@@ -121,7 +121,7 @@ fn r14_operations_of_no_bytes_arrive() {
     assert_eq!(received(&mut b), (vec![], None));
     a.endpoint.post(a.peer.send(empty()), Token(2)).unwrap();
     assert_eq!(received(&mut b), (vec![], None));
-    a.endpoint.post(a.peer.send_inline(&[]).unwrap().imm(5), Token(3)).unwrap();
+    a.endpoint.post(a.peer.send_inline(&[]).imm(5), Token(3)).unwrap();
     assert_eq!(received(&mut b), (vec![], Some(5)));
     let nothing = window.range(16..16).unwrap();
     assert!(nothing.is_empty());
@@ -149,13 +149,13 @@ fn r14_operations_of_no_bytes_arrive() {
 fn a_message_longer_than_its_receive_fails_on_both_sides_with_their_own_statuses() {
     let (mut a, mut b) = pair();
     b.endpoint.post_recv(zeros(&b.pd, 4), Token(1)).unwrap();
-    a.endpoint.post(a.peer.send_inline(b"12345").unwrap(), Token(2)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"12345"), Token(2)).unwrap();
     assert_eq!(wait_failed(&mut a.endpoint).status(), Some(CompletionStatus::RemoteBadLength));
     let event = wait(&mut b.endpoint);
     let Event::Failed { failure, buffers } = event else { panic!("{event:?}") };
     assert_eq!((failure.kind, failure.token, buffers.bytes()), (Kind::Recv, Some(Token(1)), 4));
     assert_eq!(failure.status(), Some(CompletionStatus::LocalBadLength));
     recv(&mut b, 3);
-    a.endpoint.post(a.peer.send_inline(b"12345").unwrap(), Token(4)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"12345"), Token(4)).unwrap();
     assert_eq!(received(&mut b).0, b"12345");
 }

@@ -9,11 +9,11 @@ use efa_core::entry::{
 use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
 use efa_core::memory::{DmaBuf, Mr, RawMemory, RawParts};
 use efa_core::peer::Ah;
-use efa_core::qp::{QpAttr, QpState};
+use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::ring::{AtomicWord, Word};
 use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
 use efa_core::{CqInit, CqRing, Error, Limits, Provider, Qkey, QpInit, Queues};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Boxed words as DMA memory.
 pub(crate) struct Words(pub(crate) Box<[u64]>);
@@ -143,7 +143,18 @@ pub(crate) const ALL_OPS: SendOps = SendOps::all();
 pub(crate) const MEMORY: Access = Access::LOCAL_WRITE;
 
 pub(crate) fn init(ops: SendOps) -> QpInit {
-    QpInit { send_depth: 8, recv_depth: 8, send_sge: 2, recv_sge: 2, inline: 32, ops, unsolicited: false }
+    QpInit {
+        qp_type: QpType::Srd,
+        send_depth: 8,
+        recv_depth: 8,
+        send_sge: 2,
+        recv_sge: 2,
+        entry_size: 64,
+        inline: 32,
+        inline_write: false,
+        ops,
+        unsolicited: false,
+    }
 }
 
 pub(crate) fn small() -> Limits {
@@ -203,16 +214,17 @@ impl Side {
         self.queues.qpn.0
     }
 
-    /// Writes an entry and rings.
-    pub(crate) fn post(&mut self, entry: SendEntry) {
+    /// Writes an entry, of either size, and rings.
+    pub(crate) fn post(&mut self, entry: impl IntoBytes + Immutable) {
         self.write(entry);
         self.ring_send();
     }
 
-    pub(crate) fn write(&mut self, mut entry: SendEntry) {
-        let depth = self.queues.send.depth;
-        entry.ctrl2 ^= (self.sent >> depth.trailing_zeros() & 1) as u8;
-        put(self.queues.send.entries, (self.sent & (depth - 1)) as usize * 64, entry.as_bytes());
+    pub(crate) fn write(&mut self, entry: impl IntoBytes + Immutable) {
+        let (depth, mut bytes) = (self.queues.send.depth, entry.as_bytes().to_vec());
+        assert_eq!(bytes.len(), usize::from(self.queues.send.entry_size));
+        bytes[3] ^= (self.sent >> depth.trailing_zeros() & 1) as u8;
+        put(self.queues.send.entries, (self.sent & (depth - 1)) as usize * bytes.len(), &bytes);
         self.sent += 1;
     }
 

@@ -3,6 +3,7 @@
 
 mod bytes;
 mod control;
+mod datagrams;
 mod driver;
 mod lives;
 mod order;
@@ -10,3 +11,6 @@ mod overruns;
 mod requester;
 mod responder;
 mod threads;
+#[path = "../common/transitions.rs"]
+mod transitions;
+mod wide;

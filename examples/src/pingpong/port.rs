@@ -120,7 +120,7 @@ impl<'m, P: Provider> Port<'m, P> {
             Operation::Send => endpoint.post(peer.send(content), token)?,
             Operation::SendImm => endpoint.post(peer.send(content).imm(imm), token)?,
             Operation::SendInline => {
-                endpoint.post(peer.send_inline(&content)?, token)?;
+                endpoint.post(peer.send_inline(&content[..]), token)?;
                 self.slots.put(content)?;
             }
             Operation::SendTwo => {

@@ -167,7 +167,7 @@ impl<P: Provider, W: Write> Receiver<P, W> {
         }
         self.sink.flush().map_err(Fault::Store)?;
         let hash = transfer.hasher.finalize();
-        self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes())?, Token(0))?;
+        self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes()), Token(0))?;
         self.answered = Some(hash);
         Ok(())
     }

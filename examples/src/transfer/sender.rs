@@ -49,7 +49,7 @@ impl<P: Provider, R: Read> Sender<P, R> {
         let mut offer = [0; 12];
         offer[..8].copy_from_slice(&len.to_le_bytes());
         offer[8..].copy_from_slice(&options.chunk.get().to_le_bytes());
-        side.endpoint.post(side.peer.send_inline(&offer)?, NO_CHUNK)?;
+        side.endpoint.post(side.peer.send_inline(&offer), NO_CHUNK)?;
         Ok(Self {
             side,
             source,
@@ -169,7 +169,7 @@ impl<P: Provider, R: Read> Sender<P, R> {
         }
         let hash = self.hasher.finalize();
         self.sent = Some(hash);
-        self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes())?, NO_CHUNK)?;
+        self.side.endpoint.post(self.side.peer.send_inline(hash.as_bytes()), NO_CHUNK)?;
         Ok(true)
     }
 }

@@ -8,9 +8,12 @@ use efa_core::Token;
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
-use efa_core::qp::{Endpoint, Err, Group, Init, MemberId, QueuePair, Rtr, Sqd, Sqe, Srd, Unsolicited, ops};
+use efa_core::qp::{
+    ChosenRetry, Datagram, Endpoint, Err, Group, Init, MemberId, QueuePair, Rtr, RtsAttr, Solicited, Sqd, Sqe, Srd, Ud,
+    Unsolicited, Wide, ops,
+};
 use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
-use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, RecvTarget, SendSource, WritableBuffer};
+use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, Received, RecvTarget, SendSource, WritableBuffer};
 
 use crate::stub::Stub;
 use crate::{any, used};
@@ -32,6 +35,7 @@ pub(crate) const CALLS: &[fn()] = &[
     send::<(ExposedPart, Slice)>,
     send::<(Frozen, ExposedPart)>,
     send_inline,
+    wide,
     write::<Slice>,
     write::<Frozen>,
     write::<ExposedPart>,
@@ -42,6 +46,7 @@ pub(crate) const CALLS: &[fn()] = &[
     recv::<[Slice; 2]>,
     recv::<[ExposedPart; 2]>,
     unsolicited,
+    datagrams,
     batch,
     poll,
     group::<1>,
@@ -83,12 +88,32 @@ fn send_inline() {
     post(|| peer.send_empty());
     post(|| peer.send_empty().imm(any()));
     post(|| stranger.one_way().send_empty());
-    used(peer.send_inline(any()));
-    used(stranger.one_way().send_inline(any()));
-    if let (Ok(inline), Ok(again)) = (peer.send_inline(any()), peer.send_inline(any())) {
-        used(any::<&mut Qp>().post(inline, any()));
-        used(any::<&mut Qp>().post(again.imm(any()), any()));
+    post(|| peer.send_inline(any::<&[u8]>()));
+    post(|| peer.send_inline(any::<&[u8]>()).imm(any()));
+    post(|| peer.send_inline(any::<[u8; 32]>()));
+    post(|| peer.send_inline(any::<&[u8; 7]>()).imm(any()));
+    post(|| stranger.one_way().send_inline(any::<&[u8]>()));
+}
+
+/// The same and more in entries of 128 bytes.
+fn wide() {
+    type Kind = Srd<{ ops::ALL }, Solicited, Wide>;
+    let peer: &To = any();
+    fn post<O: Operation<Kind>>(make: impl Fn() -> O) {
+        used(any::<&mut Endpoint<Stub, Kind>>().post(make(), any()));
+        used(any::<&mut Batch<'_, Stub, Kind>>().push(make(), any()));
     }
+    post(|| peer.send(any::<Slice>()));
+    post(|| peer.send(any::<[Slice; 2]>()).imm(any()));
+    post(|| peer.send_inline(any::<&[u8]>()).imm(any()));
+    post(|| peer.send_inline(any::<[u8; 80]>()));
+    post(|| peer.write(any::<Slice>(), any::<Window>()));
+    post(|| peer.write_inline(any::<&[u8]>(), any::<Window>()));
+    post(|| peer.write_inline(any::<&[u8; 80]>(), any::<Window>()).imm(any()));
+    post(|| peer.read(any::<Slice>(), any::<Window>()));
+    let qp: &mut Endpoint<Stub, Kind> = any();
+    used((qp.poll(), qp.granted()));
+    qp.batch().abort(|token, buffers| used((token, buffers)));
 }
 
 fn write<S: OneBuffer>() {
@@ -116,6 +141,19 @@ fn unsolicited() {
     let (qp, peer): (&mut Endpoint<Stub, Kind>, &Peer<Mutual, Unsolicited>) = (any(), any());
     used(qp.post(peer.write(any::<Slice>(), any::<Window>()).imm(any()), any()));
     used(qp.poll());
+}
+
+/// The other type: receives with a header.
+fn datagrams() {
+    let (qp, peer): (&mut Endpoint<Stub, Ud>, &Peer<Mutual, Datagram>) = (any(), any());
+    used(qp.post(peer.send(any::<Slice>()), any()));
+    used(qp.post(peer.send(any::<[Slice; 2]>()).imm(any()), any()));
+    used(qp.post_recv(any::<Slice>(), any()));
+    used(qp.post_recv(any::<[Slice; 2]>(), any()));
+    used(qp.poll());
+    used(any::<QueuePair<Stub, efa_core::qp::Reset, Ud>>().error());
+    used(any::<QueuePair<Stub, Rtr, Ud>>().rts(any::<RtsAttr>()));
+    used(any::<Endpoint<Stub, Ud>>().shut_down(any::<bool>, used));
 }
 
 fn batch() {
@@ -167,6 +205,7 @@ fn events() {
         used((status.number(), status.wc_status(), status.cause(), status.remedy()));
     }
     used(any::<&Sender>().qpn());
+    used(any::<&Received>().payload());
 }
 
 fn buffers() {
@@ -298,7 +337,8 @@ fn wire() {
 fn states() {
     used(any::<QueuePair<Stub, efa_core::qp::Reset>>().prepare());
     used(any::<QueuePair<Stub, Init>>().rtr());
-    used(any::<QueuePair<Stub, Rtr>>().rts(any()));
+    used(any::<QueuePair<Stub, Rtr>>().rts(any::<RtsAttr>()));
+    used(any::<QueuePair<Stub, Rtr>>().rts(any::<RtsAttr<ChosenRetry>>()));
     used(any::<Qp>().drain());
     used(any::<QueuePair<Stub, Sqd>>().resume());
     used(any::<QueuePair<Stub, Sqe>>().resume());

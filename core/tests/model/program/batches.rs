@@ -8,7 +8,7 @@ use efa_core::{Error, Token};
 use super::posts::{lent, message};
 use super::{DEPTH, End, Piece, Qp, World, pattern};
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     pub(super) fn batch(&mut self, node: usize, other: usize, count: u8, end: End) {
         self.exorcise(node, DEPTH as usize);
         self.with_peer(node, other, |world, known| {

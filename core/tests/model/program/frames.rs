@@ -7,7 +7,7 @@ use efa_core::{Error, Token};
 use super::srd::{Kind, Request};
 use super::{DEPTH, Granted, Known, NODES, Node, Piece, Qp, World, pattern};
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     pub(super) fn introduce(&mut self, node: usize, other: usize) {
         let (Node { qp: Qp::Up(a), life: a_life, .. }, Node { qp: Qp::Up(b), life: b_life, .. }) =
             (&self.nodes[node], &self.nodes[other])
@@ -102,7 +102,7 @@ impl World {
         let token = self.token();
         let bytes = pattern(token, 12);
         let Qp::Up(qp) = &mut self.nodes[node].qp else { unreachable!() };
-        if qp.post(stranger.one_way().send_inline(&bytes).unwrap(), Token(token)).is_ok() {
+        if qp.post(stranger.one_way().send_inline(&bytes[..]), Token(token)).is_ok() {
             self.posted(token, Request { len: 12, bytes: Some(bytes), ..request(own, None) }, vec![]);
         }
         self.strangers.push(stranger);

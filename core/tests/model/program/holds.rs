@@ -33,7 +33,7 @@ impl Kept {
     }
 }
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     /// A slice that is free, or a new region.
     pub(super) fn piece(&mut self, node: usize) -> Option<Piece> {
         if let Some(piece) = self.nodes[node].free.pop() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use efa_core::qp::{AnyQueuePair, Depth, InitAttr, RnrRetry, RtsAttr, Srd as K};
+use efa_core::qp::{AnyQueuePair, Depth, InitAttr, RnrRetry, RtsAttr};
 use efa_core::soft::SoftDevice;
 use efa_core::work::Event;
 use efa_core::{Context, Error, Provider, Qkey, SetRnrRetry};
@@ -13,7 +13,7 @@ use super::setup::LIMITS;
 use super::srd::Srd;
 use super::{DEPTH, Fate, NODES, Node, Qp, Reached, Setup, Thing, World};
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     /// Nodes that know each other; none if the device refuses their domains.
     pub(super) fn start(setup: Setup) -> Option<Self> {
         let first = SoftDevice::new(setup.config());
@@ -68,16 +68,20 @@ impl World {
         let retries = (node + 1 == NODES).then_some(2);
         let Node { ctx, pd, nic, .. } = &self.nodes[node];
         let (nic, kind) = (*nic, ctx.require::<K>().unwrap());
-        let attr = retries.map_or(RtsAttr::new(), |times| {
-            RtsAttr::new().rnr_retry(ctx.require::<SetRnrRetry>().unwrap(), RnrRetry::times(times).unwrap())
-        });
         let key = Qkey::from_random(ctx.provider().entropy());
         let depth = Depth::new(DEPTH, DEPTH).recv_buffers(2);
         let depth = if self.setup.one_queue { depth.one_completion_queue() } else { depth };
         let endpoint = pd.create_qp(kind, depth).and_then(|reset| {
             let init = reset.init(InitAttr::new(key)).map_err(|refused| refused.error())?;
             let rtr = init.rtr().map_err(|refused| refused.error())?;
-            rtr.rts(attr).map_err(|refused| refused.error())
+            let rts = match retries {
+                Some(times) => {
+                    let token = ctx.require::<SetRnrRetry>().unwrap();
+                    rtr.rts(RtsAttr::new().rnr_retry(token, RnrRetry::times(times).unwrap()))
+                }
+                None => rtr.rts(RtsAttr::new()),
+            };
+            rts.map_err(|refused| refused.error())
         });
         match endpoint {
             Ok(qp) => {

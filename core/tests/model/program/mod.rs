@@ -6,12 +6,13 @@
 //! |---|---|
 //! | `step`, `setup` | what a program does, and what the device does to it |
 //! | `srd`, `memory` | the model: outcomes, arrivals, bytes of exposed memory |
-//! | `owner` | memory that counts its owners |
+//! | `kind`, `owner` | kinds of queue pairs; memory that counts its owners |
 //! | `posts`, `batches`, `polls`, `holds`, `lives`, `frames` | the steps, on core |
 
 mod batches;
 mod frames;
 mod holds;
+mod kind;
 mod lives;
 mod memory;
 #[allow(unsafe_code)] // a `DmaBuf`
@@ -27,13 +28,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use efa_core::memory::{Exposed, Frozen, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, RemoteWindow};
-use efa_core::qp::{self, Endpoint, QueuePair};
+use efa_core::qp::{self, Endpoint, QueuePair, Srd};
 use efa_core::soft::SoftDevice;
 use efa_core::{Ahn, Context, Error, Gid, ProtectionDomain, Qpn};
 
+use kind::{Kind, WideSrd};
 use owner::Counted;
 pub(crate) use setup::Setup;
-use srd::{Life, Srd};
+use srd::Life;
 pub(crate) use step::{End, Fate, Step, Thing};
 
 /// Programs, the first and last of which share a device.
@@ -50,11 +52,11 @@ pub(crate) type Reached = BTreeSet<&'static str>;
 type Window = RemoteWindow<RemoteReadWrite>;
 
 /// An endpoint with whom it knows and what it holds.
-struct Node {
+struct Node<K> {
     nic: usize,
     ctx: Context<SoftDevice>,
     pd: ProtectionDomain<SoftDevice>,
-    qp: Qp,
+    qp: Qp<K>,
     life: Life,
     /// What haunts its queues was not read yet.
     haunted: bool,
@@ -67,10 +69,10 @@ struct Node {
     regions: Vec<(Region<Counted>, usize)>,
 }
 
-enum Qp {
+enum Qp<K> {
     None,
-    Up(Endpoint<SoftDevice>),
-    Err(QueuePair<SoftDevice, qp::Err>),
+    Up(Endpoint<SoftDevice, K>),
+    Err(QueuePair<SoftDevice, qp::Err, K>),
 }
 
 /// A peer as one life of this side resolved one life of the other.
@@ -112,11 +114,11 @@ struct Lent {
 }
 
 /// Programs, and the model beside them.
-pub(crate) struct World {
+struct World<K> {
     setup: Setup,
     devices: [SoftDevice; NICS],
-    nodes: Vec<Node>,
-    srd: Srd,
+    nodes: Vec<Node<K>>,
+    srd: srd::Srd,
     lent: BTreeMap<u64, (Life, Vec<Lent>)>,
     /// Who each life is to others.
     addresses: BTreeMap<Life, (Gid, Qpn)>,
@@ -133,12 +135,16 @@ pub(crate) struct World {
     reached: Reached,
 }
 
-impl World {
-    /// Runs a program to its end; what it came to do.
-    ///
-    /// # Panics
-    /// If anything comes of it that the model does not allow.
-    pub(crate) fn run(setup: Setup, steps: impl IntoIterator<Item = Step>) -> Reached {
+/// Runs a program to its end; what it came to do.
+///
+/// # Panics
+/// If anything comes of it that the model does not allow.
+pub(crate) fn run(setup: Setup, steps: impl IntoIterator<Item = Step>) -> Reached {
+    if setup.wide { World::<WideSrd>::run_all(setup, steps) } else { World::<Srd>::run_all(setup, steps) }
+}
+
+impl<K: Kind> World<K> {
+    fn run_all(setup: Setup, steps: impl IntoIterator<Item = Step>) -> Reached {
         let Some(mut world) = Self::start(setup) else { return Reached::new() };
         for step in steps {
             world.step(step);
@@ -154,6 +160,9 @@ impl World {
             Step::SendMixed { node, other } => self.send_mixed(nth(node), nth(other)),
             Step::SendExposed { node, other, at } => self.send_exposed(nth(node), nth(other), at.into()),
             Step::SendInline { node, other, len, imm } => self.send_inline(nth(node), nth(other), len.into(), imm),
+            Step::WriteInline { node, other, len, at, imm } => {
+                self.write_inline(nth(node), nth(other), len.into(), at.into(), imm)
+            }
             Step::Write { node, other, at, imm } => self.write(nth(node), nth(other), at.into(), imm),
             Step::Read { node, other, at } => self.read(nth(node), nth(other), at.into()),
             Step::Split { node, other, chunk } => self.split(nth(node), nth(other), chunk.into()),

@@ -10,7 +10,7 @@ use super::posts::UNTOUCHED;
 use super::srd::{Kind, Life};
 use super::{Fate, Lent, NODES, Piece, Qp, World};
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     pub(super) fn poll(&mut self, node: usize, count: usize, fate: Fate) {
         for _ in 0..count {
             self.srd.observe();

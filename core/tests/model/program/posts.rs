@@ -2,7 +2,6 @@
 
 use efa_core::flow::{self, Split};
 use efa_core::memory::Slice;
-use efa_core::qp::Srd as K;
 use efa_core::work::{Operation, RecvTarget};
 use efa_core::{Error, Token};
 
@@ -22,7 +21,7 @@ pub(super) fn lent(slice: &[u8], owner: usize) -> Lent {
     Lent { at: Some(slice.as_ptr().addr()), len: slice.len(), owner, frozen: false }
 }
 
-impl World {
+impl<K: super::kind::Kind> World<K> {
     /// A peer of a node, taken out of its place meanwhile.
     pub(super) fn with_peer(&mut self, node: usize, other: usize, call: impl FnOnce(&mut Self, &Known)) {
         self.exorcise(node, self.srd.sends(self.nodes[node].life) + 1);
@@ -181,19 +180,28 @@ impl World {
     pub(super) fn send_inline(&mut self, node: usize, other: usize, len: usize, imm: bool) {
         self.with_peer(node, other, |world, known| {
             let token = world.token();
-            let bytes = pattern(token, len % 33);
+            let bytes = pattern(token, len % (K::INLINE + 1));
             let imm = imm.then_some(token as u32);
             let (expected, request) = (world.refusal(node, known, None), message(known, imm, &bytes));
-            let send = match bytes.len() {
-                0 => known.peer.send_empty(),
-                _ => known.peer.send_inline(&bytes).unwrap(),
+            let peer = &known.peer;
+            let result = match (bytes.is_empty(), imm) {
+                (true, Some(imm)) => {
+                    world.post(node, token, peer.send_empty().imm(imm), request, vec![], expected).is_ok()
+                }
+                (true, None) => world.post(node, token, peer.send_empty(), request, vec![], expected).is_ok(),
+                (false, Some(imm)) => {
+                    world.post(node, token, peer.send_inline(&bytes[..]).imm(imm), request, vec![], expected).is_ok()
+                }
+                (false, None) => {
+                    world.post(node, token, peer.send_inline(&bytes[..]), request, vec![], expected).is_ok()
+                }
             };
-            let result = match imm {
-                Some(imm) => world.post(node, token, send.imm(imm), request, vec![], expected),
-                None => world.post(node, token, send, request, vec![], expected),
-            };
-            if result.is_ok() {
-                world.reached.insert(if bytes.is_empty() { "an empty SEND" } else { "an inline SEND" });
+            if result {
+                world.reached.insert(match bytes.len() {
+                    0 => "an empty SEND",
+                    1..=32 => "an inline SEND",
+                    _ => "a long inline SEND",
+                });
             }
         });
     }
@@ -214,6 +222,25 @@ impl World {
                 None => world.post(node, token, write, request, buffers, expected),
             };
             world.give_all(node, result.err().map(|slice| vec![slice]), owner);
+        });
+    }
+
+    pub(super) fn write_inline(&mut self, node: usize, other: usize, len: usize, at: usize, imm: bool) {
+        self.with_peer(node, other, |world, known| {
+            let (token, len) = (world.token(), len % 33);
+            let Some(granted) = world.nodes[node].windows[other] else { return };
+            let expected = world.refusal(node, known, Some(granted));
+            let (bytes, imm, at) = (pattern(token, len), imm.then_some(token as u32), at % (SHARED - len));
+            let target = granted.window.range(at as u64..(at + len) as u64).unwrap();
+            let Qp::Up(qp) = &mut world.nodes[node].qp else { unreachable!() };
+            let Some(result) = K::write_inline(qp, &known.peer, &bytes, target, imm, token) else { return };
+            assert_eq!(result.err(), expected);
+            if expected.is_none() {
+                let mut request = message(known, imm, &bytes);
+                (request.kind, request.remote) = (Kind::Write, Some((granted.memory, at)));
+                world.posted(token, request, vec![]);
+                world.reached.insert("an inline write");
+            }
         });
     }
 

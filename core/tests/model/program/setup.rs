@@ -30,13 +30,16 @@ pub(crate) struct Setup {
     pub(crate) near_wrap: Option<u8>,
     /// Queue pairs have one completion queue for both queues.
     pub(crate) one_queue: bool,
+    /// Queue pairs have wide entries, and the device request ids of 64 bits.
+    pub(crate) wide: bool,
+    pub(crate) req_id_64: bool,
     /// Which nodes are shut down with no patience at the end, one bit each.
     pub(crate) impatient: u8,
 }
 
 impl Setup {
     pub(super) fn config(&self) -> Config {
-        let mut config = Config::new(Profile::RDMA)
+        let mut config = Config::new(Profile::RDMA.wide())
             .limits(LIMITS)
             .packets(64)
             .seed(self.seed)
@@ -48,7 +51,8 @@ impl Setup {
             .unknown_senders(self.unknown_senders.into())
             .stale_completions(self.stale.into())
             .silent_death(self.silent_death)
-            .reuse_numbers(self.reuse_numbers);
+            .reuse_numbers(self.reuse_numbers)
+            .req_id_64(self.req_id_64);
         if let Some((nth, status)) = self.fail_nth {
             config = config.fail_nth(nth.into(), CompletionStatus::from_number(status));
         }
