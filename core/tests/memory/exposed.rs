@@ -13,7 +13,8 @@ use crate::{Counted, Two, WORD};
 fn exposed_memory_is_copied_and_loaded_within_its_bounds_and_by_whole_words() {
     let two = Two::new();
     let memory = page::<_, RemoteWrite>(&two.ctx, &two.pd);
-    assert_eq!(memory.len(), 4096);
+    assert_eq!((memory.len(), memory.is_empty()), (4096, false));
+    assert!(memory.part(8..8).unwrap().is_empty() && !memory.part(8..9).unwrap().is_empty());
     let bytes: Vec<u8> = (0..40).collect();
     for offset in 0..2 * WORD {
         for len in [0, 1, WORD - 1, WORD, WORD + 1, 40 - offset] {
