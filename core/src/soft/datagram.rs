@@ -48,6 +48,7 @@ impl State {
         let status = match tried {
             Ok(Verdict::Arrived(arrived)) => self.arrive(arrived),
             Ok(Verdict::Failed(status)) | Err(status) => status,
+            Ok(Verdict::Elsewhere(_)) => Status::LocalUnreachRemote,
             Ok(Verdict::NoReceive | Verdict::Moved(_)) => Status::RemoteRnr,
         };
         if status != Status::Ok {
