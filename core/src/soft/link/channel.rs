@@ -45,6 +45,8 @@ pub(super) struct Sending {
     /// The sequence number of the first flight.
     floor: u64,
     flights: VecDeque<Option<Flight>>,
+    /// Those that are no gaps.
+    unanswered: usize,
     /// How many may be unanswered for now: what is lost halves it, what is answered adds to it.
     allowed: usize,
     /// No flight is to be sent again before.
@@ -54,7 +56,7 @@ pub(super) struct Sending {
 
 impl Sending {
     pub(super) fn new(floor: u64) -> Self {
-        Self { floor, flights: VecDeque::new(), allowed: FIRST, quiet_until: u64::MAX, slowed_at: 0 }
+        Self { floor, flights: VecDeque::new(), unanswered: 0, allowed: FIRST, quiet_until: u64::MAX, slowed_at: 0 }
     }
 
     /// Everything below was answered, or is not wanted any more.
@@ -63,7 +65,7 @@ impl Sending {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.flights.len() < self.allowed
+        self.unanswered < self.allowed && self.flights.len() < WINDOW
     }
 
     /// Enters a request that goes out now; its sequence number.
@@ -71,6 +73,7 @@ impl Sending {
         let sequence = self.floor.wrapping_add(self.flights.len() as u64);
         self.quiet_until = self.quiet_until.min(flight.again_at());
         self.flights.push_back(Some(flight));
+        self.unanswered += 1;
         sequence
     }
 
@@ -78,6 +81,7 @@ impl Sending {
     pub(super) fn settle(&mut self, sequence: u64) -> Option<Flight> {
         let nth = usize::try_from(sequence.wrapping_sub(self.floor)).ok()?;
         let flight = self.flights.get_mut(nth)?.take()?;
+        self.unanswered = self.unanswered.saturating_sub(1);
         self.allowed = (self.allowed + 1).min(WINDOW);
         self.trim();
         Some(flight)
@@ -87,6 +91,7 @@ impl Sending {
     pub(super) fn forget(&mut self, op: OpId) {
         for place in self.flights.iter_mut().filter(|place| place.is_some_and(|flight| flight.op == op)) {
             *place = None;
+            self.unanswered = self.unanswered.saturating_sub(1);
         }
         self.trim();
     }
