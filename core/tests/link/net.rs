@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use efa_core::Gid;
 use efa_core::soft::SoftDevice;
-use efa_core::soft::link::{Body, FRAME, Frame};
+use efa_core::soft::link::{Body, FRAME, Frame, FrameError};
 
 /// A change to a frame on its way; `None` drops it.
 pub(crate) type Filter = Box<dyn FnMut(Gid, Vec<u8>) -> Option<Vec<u8>>>;
@@ -91,7 +91,8 @@ impl Net {
             let (to, frame) = entry.remove();
             for wire in &self.wires {
                 if has(wire, to) {
-                    wire.receive(self.now, &frame).unwrap();
+                    let taken = wire.receive(self.now, &frame);
+                    assert!(matches!(taken, Ok(()) | Err(FrameError::NotForUs { .. })), "{taken:?}");
                 }
             }
         }
@@ -123,7 +124,8 @@ impl Net {
 /// Whether a wire has a device at an address: wires of these tests begin at multiples of 16.
 fn has(wire: &SoftDevice, gid: Gid) -> bool {
     use efa_core::Provider;
-    wire.gid().interface_id() / 16 == gid.interface_id() / 16
+    let wire = wire.gid();
+    (wire.subnet_prefix(), wire.interface_id() / 16) == (gid.subnet_prefix(), gid.interface_id() / 16)
 }
 
 /// The address of the first device of the `n`-th wire.

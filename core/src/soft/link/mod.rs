@@ -56,7 +56,7 @@
 //! | a request without an answer is sent again | after 20 ms, then twice as long each time, at most 320 ms |
 //! | a message that found no receive is tried again | after 0.5 ms, then twice as long each time, at most 32 ms |
 //! | who says nothing for [`Config::patience`](super::Config::patience) | ends what waits with 13 if it was heard before, else 15 |
-//! | unanswered requests to one device | 64; half as many when one is lost, down to 2, and more with each answer |
+//! | unanswered requests to one device | up to 64, none 64 behind the oldest; half as many when one is lost, down to 2, and one more with each answer |
 //! | operations on their way | as many as the wire has packets, local ones included |
 //! | devices elsewhere | 256; beyond, the one silent for the longest is forgotten |
 //! | hellos and resets waiting to be sent | 32; beyond, they are dropped as if lost |
@@ -159,15 +159,20 @@ impl Link {
     /// Forgets the node that was silent for the longest and has nothing of ours; its place.
     fn evict(&mut self) -> Option<usize> {
         let idle = self.nodes.iter().enumerate().filter(|(_, node)| node.operations == 0);
-        let (index, node) = idle.min_by_key(|(_, node)| node.heard_at)?;
-        if let Some(theirs) = node.theirs {
-            let (to, from, from_session) = (node.gid, node.ours, node.session);
-            self.reply(Frame { to, from, to_session: theirs, from_session, body: Body::Reset });
-        }
+        let (index, _) = idle.min_by_key(|(_, node)| node.heard_at)?;
+        self.say_reset(index);
         self.end(index);
         // The numbers of all that are not known change, so that no late frame begins that session again.
         self.vacant = self.ended;
         Some(index)
+    }
+
+    /// Tells the other side that its session is about to end here, lest it begins something in it.
+    fn say_reset(&mut self, index: usize) {
+        let open = self.nodes.get(index).filter(|node| node.theirs.is_some());
+        if let Some(frame) = open.map(|node| node.frame(Body::Reset)) {
+            self.reply(frame);
+        }
     }
 
     /// Ends a session. The next has another number.
@@ -190,8 +195,7 @@ impl Link {
     fn remove(&mut self, id: OpId) -> Option<Operation> {
         let operation = self.operations.remove(id)?;
         if let Some(node) = self.nodes.get_mut(usize::from(operation.node)) {
-            node.operations = node.operations.saturating_sub(1);
-            node.sending.forget(id);
+            node.left(id);
         }
         Some(operation)
     }
@@ -212,8 +216,7 @@ impl Link {
         };
         let id = self.operations.insert(operation);
         if let Some(node) = self.nodes.get_mut(index) {
-            node.operations += 1;
-            node.enqueue(id);
+            node.joined(id);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::channel::{Flight, RESEND, Read, Sending, Serving};
+use super::frame::{Body, Frame};
 use super::operations::{OpId, Operations};
 use crate::Gid;
 use crate::status::CompletionStatus as Status;
@@ -102,6 +103,22 @@ impl Node {
         *self = Self { heard: self.heard, heard_at: self.heard_at, ..new };
     }
 
+    /// An operation of ours is new.
+    pub(super) fn joined(&mut self, op: OpId) {
+        self.operations += 1;
+        self.enqueue(op);
+    }
+
+    /// An operation of ours ended.
+    pub(super) fn left(&mut self, op: OpId) {
+        self.operations = self.operations.saturating_sub(1);
+        self.sending.forget(op);
+        if self.operations == 0 {
+            // Who comes next begins to wait anew.
+            self.opening = None;
+        }
+    }
+
     /// An operation has a part to send.
     pub(super) fn enqueue(&mut self, op: OpId) {
         self.queue.push_back(op);
@@ -154,7 +171,6 @@ impl Node {
 
     fn say_hello(&mut self, now: u64) -> Option<Work> {
         if self.operations == 0 {
-            self.opening = None;
             return None;
         }
         let opening = self.opening.get_or_insert(Opening { since: now, again: now });
@@ -175,5 +191,10 @@ impl Node {
         }
         let parked = self.parked.iter().map(|(until, _)| *until).min();
         self.sending.wakes_at().into_iter().chain(parked).min()
+    }
+
+    /// A frame to them, in this session if there is one.
+    pub(super) fn frame(&self, body: Body<'static>) -> Frame<'static> {
+        Frame { to: self.gid, from: self.ours, to_session: self.theirs.unwrap_or(0), from_session: self.session, body }
     }
 }

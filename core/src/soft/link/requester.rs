@@ -1,7 +1,7 @@
 //! The requester's side: messages become frames, and answers end them.
 
 use super::channel::Flight;
-use super::frame::{Body, DATA, FRAME, Frame, PAYLOAD, REQUEST, Request};
+use super::frame::{Body, DATA, FRAME, PAYLOAD, REQUEST, Request};
 use super::node::{Node, Work};
 use super::operations::{OpId, Operation};
 use crate::Gid;
@@ -110,6 +110,9 @@ impl State {
                     }
                     None if !node.gives_up(now, patience) => break,
                     _ => {
+                        if let Some(link) = self.link.as_mut() {
+                            link.say_reset(index);
+                        }
                         self.close_node(index);
                         break;
                     }
@@ -121,11 +124,12 @@ impl State {
     /// Writes the next frame: its addressee and length.
     pub(super) fn link_transmit(&mut self, now: u64, frame: &mut [u8; FRAME]) -> Option<(Gid, usize)> {
         self.expire(now);
-        let link = self.link.as_mut()?;
-        if let Some(reply) = link.replies.pop_front() {
-            return Some((reply.to, reply.seal_short(frame)));
+        while let Some(reply) = self.link.as_mut()?.replies.pop_front() {
+            if self.nic_at(&reply.from).is_some_and(|nic| self.is_up(nic)) {
+                return Some((reply.to, reply.seal_short(frame)));
+            }
         }
-        for _ in 0..link.nodes.len() {
+        for _ in 0..self.link.as_ref()?.nodes.len() {
             let link = self.link.as_mut()?;
             let index = link.turn;
             link.turn = if index + 1 < link.nodes.len() { index + 1 } else { 0 };
@@ -326,12 +330,5 @@ impl State {
         if let Some(node) = self.node(index) {
             node.park(flight.op, now.saturating_add(wait));
         }
-    }
-}
-
-impl Node {
-    /// A frame to them, in this session if there is one.
-    fn frame(&self, body: Body<'static>) -> Frame<'static> {
-        Frame { to: self.gid, from: self.ours, to_session: self.theirs.unwrap_or(0), from_session: self.session, body }
     }
 }
