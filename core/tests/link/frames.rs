@@ -179,7 +179,7 @@ fn session() -> (Link, Link, Net, Exposed<Pages, RemoteReadWrite>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..8) {
@@ -223,7 +223,7 @@ proptest! {
             }
             net.step();
         }
-        for _ in 0..400 {
+        for _ in 0..if cfg!(miri) { 40 } else { 400 } {
             net.step();
             for side in [&mut a, &mut b] {
                 while let Some(event) = side.endpoint.poll() {

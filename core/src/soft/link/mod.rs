@@ -30,6 +30,42 @@
 //! backwards. One device of a wire is enough for all of them. Where the carrier learns that nobody is at an address,
 //! [`SoftDevice::unreachable`] ends what waits for it.
 //!
+//! ```
+//! use efa_core::connect::connect;
+//! use efa_core::qp::Depth;
+//! use efa_core::soft::link::FRAME;
+//! use efa_core::soft::{Config, Profile, SoftDevice};
+//! use efa_core::work::Event;
+//! use efa_core::{Context, Gid, Token};
+//!
+//! # fn main() -> Result<(), efa_core::Error> {
+//! // Two wires, as in two processes: each has an address, and random bits of its own.
+//! let wire = |n: u64| {
+//!     let gid = Gid::from_parts(0xFE80_0000_0000_0000, n);
+//!     SoftDevice::new(Config::new(Profile::RDMA).gid(gid).linked(0x1234_5678 + n))
+//! };
+//! let wires = [wire(1), wire(2)];
+//! let [mut a, mut b] = connect(wires.clone().map(Context::open), Depth::new(8, 8))?;
+//! b.endpoint.post_recv(b.pd.register(vec![0; 64])?.1, Token(1))?;
+//! a.endpoint.post(a.peer.send_inline(b"hello")?, Token(2))?;
+//!
+//! let mut frame = [0; FRAME];
+//! let (mut sent, mut received) = (false, false);
+//! for now in (0..).step_by(100).take(1000) {
+//!     sent |= matches!(a.endpoint.poll(), Some(Event::Sent(_)));
+//!     received |= matches!(b.endpoint.poll(), Some(Event::Received(message)) if message.len == 5);
+//!     // The carrier: here, a loop.
+//!     for (from, to) in [(&wires[0], &wires[1]), (&wires[1], &wires[0])] {
+//!         while let Some((_gid, len)) = from.transmit(now, &mut frame) {
+//!             to.receive(now, &frame[..len]).expect("a frame");
+//!         }
+//!     }
+//! }
+//! assert!(sent && received);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How a message travels
 //!
 //! A SEND is one frame. A write is a train of parts of up to [`PAYLOAD`] bytes, as packets are; the responder checks
