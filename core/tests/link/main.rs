@@ -117,5 +117,5 @@ fn look(memory: &Exposed<Pages, RemoteReadWrite>, len: usize) -> Vec<u8> {
 
 /// Bytes that differ from their neighbours.
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| (at.wrapping_mul(31) ^ at / 251 ^ seed) as u8).collect()
+    (0..len).map(|at| (at.wrapping_mul(31) + at / 251 + seed) as u8).collect()
 }
