@@ -162,3 +162,68 @@ fn a_device_without_a_link_answers_15_to_what_is_not_on_its_wire_and_takes_no_fr
     let refused = plain.receive(0, &[0; 56]).unwrap_err();
     assert!(refused.to_string().contains("Config::linked"), "{refused}");
 }
+
+#[test]
+fn a_wire_in_static_memory_has_a_link_too() {
+    static WIRE: efa_core::soft::Storage<1, 8, 2> = efa_core::soft::Storage::new();
+    let devices = [WIRE.start(config(1)).unwrap(), SoftDevice::new(config(2))];
+    let mut net = Net::new(1, &[&devices[0], &devices[1]]);
+    let [mut a, mut b] = efa_core::connect::connect(devices.map(Context::open), Depth::new(2, 2)).unwrap();
+    assert_eq!(a.ctx.limits().max_msg_size as usize, PAYLOAD);
+    recv(&mut b, 8, 1);
+    a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(1)).unwrap();
+    assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
+    assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(message) if message.len == 5));
+}
+
+#[test]
+fn a_thread_may_carry_frames_while_others_post_and_poll() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (mut a, mut b, _) = pair();
+    let wires = [&a, &b].map(|side| side.ctx.provider().clone());
+    let (memory, window) = window(&b, &a);
+    let stop = AtomicBool::new(false);
+    let rounds = if cfg!(miri) { 2 } else { 200 };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut net = Net::new(1, &wires.each_ref());
+            while !stop.load(Ordering::Relaxed) {
+                net.log.clear();
+                net.step();
+                std::thread::yield_now();
+            }
+        });
+        let receiver = scope.spawn(|| {
+            for _ in 0..rounds {
+                recv(&mut b, 4096, 1);
+                let event = loop {
+                    match b.endpoint.poll() {
+                        Some(event) => break event,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                assert!(matches!(event, Event::Received(message) if message.len == 4096));
+                let mut seen = [0; 64];
+                memory.copy_out(0, &mut seen).unwrap();
+            }
+        });
+        for nth in 0..rounds {
+            let data = pattern(4096, nth);
+            a.endpoint.post(a.peer.send(bytes(&a, &data)), Token(1)).unwrap();
+            a.endpoint.post(a.peer.write(bytes(&a, &data), window.range(0..4096).unwrap()), Token(2)).unwrap();
+            for _ in 0..2 {
+                let event = loop {
+                    match a.endpoint.poll() {
+                        Some(event) => break event,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                assert!(matches!(event, Event::Sent(_) | Event::Written(_)), "{event:?}");
+            }
+        }
+        let ended = receiver.join();
+        stop.store(true, Ordering::Relaxed);
+        ended.unwrap();
+    });
+    assert_eq!(look(&memory, 4096), pattern(4096, rounds - 1));
+}

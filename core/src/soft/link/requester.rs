@@ -105,6 +105,7 @@ impl State {
                 match old {
                     Some(op) if !is_silent => {
                         // They live, but this one does not get through.
+                        node.sending.forget(op);
                         self.counters(nic).unresponsive_remote_events += 1;
                         self.end(op, Status::LocalUnrespRemote);
                     }
