@@ -35,6 +35,9 @@ impl State {
                 return self.conclude(index, entry, status);
             }
         };
+        if self.goes_elsewhere(&request) {
+            return self.depart_datagram(request.gid);
+        }
         let (peer, bytes) = (self.nic_at(&request.gid), request.len);
         let tried = if lost {
             Err(Status::LocalUnreachRemote)

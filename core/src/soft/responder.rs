@@ -125,7 +125,7 @@ impl State {
         let (qp, arrival, arrived) = self.admit(nic, index, &origin, request)?;
         if request.op == control1::OP_SEND {
             let mut inline = [0; _];
-            Ok(self.send(qp, request, self.sources(packet, request, &mut inline), arrival, arrived))
+            Ok(self.send(qp, self.sources(packet, request, &mut inline), arrival, arrived))
         } else {
             self.rdma(qp, packet, request, arrival, arrived)
         }
@@ -165,7 +165,7 @@ impl State {
         let (qp, arrival, mut arrived) = self.admit(nic, index, origin, request)?;
         let data = Source::of_bytes(data);
         if request.op == control1::OP_SEND {
-            return Ok(self.send(qp, request, [Some(data), None], arrival, arrived));
+            return Ok(self.send(qp, [Some(data), None], arrival, arrived));
         }
         let to = self.remote_part(qp, request)?;
         memory::copy(to.part(at as usize, data.len()), data);
@@ -229,14 +229,7 @@ impl State {
     }
 
     #[inline(always)]
-    fn send(
-        &self,
-        qp: &Qp,
-        request: &Request<'_>,
-        sources: [Option<Source<'_>>; 2],
-        mut arrival: Arrival,
-        mut arrived: Arrived,
-    ) -> Verdict {
+    fn send(&self, qp: &Qp, sources: [Option<Source<'_>>; 2], mut arrival: Arrival, mut arrived: Arrived) -> Verdict {
         let receive = match next_receive(qp) {
             Ok(Some(receive)) => receive,
             Ok(None) => return Verdict::NoReceive,

@@ -21,6 +21,11 @@ impl State {
         self.requeue();
     }
 
+    /// As [`State::depart`].
+    pub(super) fn depart_datagram(&mut self, _: Gid) {
+        self.requeue();
+    }
+
     #[inline(always)]
     pub(super) fn recall(&mut self, _: u16, _: bool) {}
 }

@@ -20,7 +20,7 @@ fn a_send_of_any_length_arrives_with_its_immediate_and_its_sender() {
         let sent = pattern(len, nth);
         match len {
             0 => a.endpoint.post(a.peer.send_empty().imm(5), Token(2)).unwrap(),
-            1..33 => a.endpoint.post(a.peer.send_inline(&sent).unwrap().imm(5), Token(2)).unwrap(),
+            1..33 => a.endpoint.post(a.peer.send_inline(&sent[..]).imm(5), Token(2)).unwrap(),
             _ => a.endpoint.post(a.peer.send(bytes(&a, &sent)).imm(5), Token(2)).unwrap(),
         }
         let Event::Received(mut message) = wait(&mut net, &mut b.endpoint) else { panic!() };
@@ -141,7 +141,7 @@ fn several_devices_of_several_wires_reach_each_other_and_devices_of_one_wire_nee
             let before = net.log.len();
             let [mut a, mut b] = efa_core::connect::connect(contexts, Depth::new(1, 1)).unwrap();
             recv(&mut b, 8, 1);
-            a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(1)).unwrap();
+            a.endpoint.post(a.peer.send_inline(b"hello"), Token(1)).unwrap();
             assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(message) if message.len == 5));
             assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
             let same_wire = from % 3 == to % 3;
@@ -171,7 +171,7 @@ fn a_wire_in_static_memory_has_a_link_too() {
     let [mut a, mut b] = efa_core::connect::connect(devices.map(Context::open), Depth::new(2, 2)).unwrap();
     assert_eq!(a.ctx.limits().max_msg_size as usize, PAYLOAD);
     recv(&mut b, 8, 1);
-    a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(1)).unwrap();
     assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
     assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(message) if message.len == 5));
 }

@@ -163,7 +163,7 @@ fn r25_frames_of_an_earlier_life_are_not_executed_in_the_next_nor_end_what_is_of
     let (mut a, mut b, mut net) = pair();
     for token in 0..3 {
         recv(&mut b, 8, token);
-        a.endpoint.post(a.peer.send_inline(b"old").unwrap(), Token(token)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"old"), Token(token)).unwrap();
         assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
         assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(_)));
     }
@@ -181,7 +181,7 @@ fn r25_frames_of_an_earlier_life_are_not_executed_in_the_next_nor_end_what_is_of
                 let after = 1 + net.random() % 50;
                 net.carry(to, frame.clone(), after);
             }
-            c.endpoint.post(c.peer.send_inline(b"newer").unwrap(), Token(token)).unwrap();
+            c.endpoint.post(c.peer.send_inline(b"newer"), Token(token)).unwrap();
             net.steps(1);
             let Event::Received(message) = wait(&mut net, &mut d.endpoint) else { panic!() };
             assert_eq!((message.len, message.token), (5, Token(token)));

@@ -6,14 +6,12 @@
 //! |---|---|---|
 //! | 0 | magic | `EFAL` |
 //! | 4 | version | 1 |
-//! | 5 | kind | 1 hello, 2 reset, 3 alive, 4 request, 5 answers, 6 data |
+//! | 5 | kind | 1 hello, 2 reset, 3 alive, 4 request, 5 answers, 6 data, 7 datagram |
 //! | 6 | length u16 | bytes of the whole frame |
 //! | 8 | to | GID of the device that it is for |
 //! | 24 | from | GID of the device that it is of |
-//! | 40 | to_session u64 | the addressee's session; 0 in a hello that asks for it |
-//! | 48 | from_session u64 | the sender's session |
-//!
-//! Kind 0 and those from 7 on are free: an unreliable datagram, which needs no session, will be one of them.
+//! | 40 | to_session u64 | the addressee's session; 0 in a hello that asks for it, and in a datagram |
+//! | 48 | from_session u64 | the sender's session; 0 in a datagram, which has none |
 //!
 //! | offset | request | |
 //! |---|---|---|
@@ -32,6 +30,16 @@
 //! | 104 | at u32 | where in the operation this part begins, 0 in a SEND |
 //! | 108 | part u32 | bytes of this part, at most 8928 |
 //! | 112 | data | `part` bytes; none in a read |
+//!
+//! | offset | datagram | |
+//! |---|---|---|
+//! | 56 | flags u8 | 1 has an immediate |
+//! | 57 | reserved | 3 zeros |
+//! | 60 | source u16 | the sending queue pair |
+//! | 62 | destination u16 | the receiving one |
+//! | 64 | qkey u32 | |
+//! | 68 | immediate u32 | 0 if there is none |
+//! | 72 | data | at most 8928 bytes |
 //!
 //! Answers are records of 16 bytes each, 1 to 64 of them: sequence u64, status u8, 7 reserved zeros. Data is the
 //! answer to a read: sequence u64, then the bytes. The others have nothing behind the header.
@@ -56,6 +64,7 @@ pub(super) const WINDOW: usize = 64;
 const HEADER: usize = size_of::<Header>();
 pub(super) const REQUEST: usize = HEADER + size_of::<Head>();
 pub(super) const DATA: usize = HEADER + size_of::<U64>();
+pub(super) const DATAGRAM: usize = HEADER + size_of::<DatagramHead>();
 const RECORD: usize = size_of::<Record>();
 
 const MAGIC: [u8; 4] = *b"EFAL";
@@ -97,6 +106,17 @@ struct Head {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
+struct DatagramHead {
+    flags: u8,
+    reserved: [u8; 3],
+    source: U16,
+    destination: U16,
+    qkey: U32,
+    immediate: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
 struct Record {
     sequence: U64,
     status: u8,
@@ -105,6 +125,7 @@ struct Record {
 
 const_assert_eq!(HEADER, 56);
 const_assert_eq!(REQUEST, 112);
+const_assert_eq!(DATAGRAM, 72);
 const_assert_eq!(RECORD, 16);
 const_assert_eq!(FRAME, 9040);
 const_assert_eq!(offset_of!(Header, to_session), 40);
@@ -119,9 +140,9 @@ pub struct Frame<'a> {
     pub to: Gid,
     /// The device that it is of.
     pub from: Gid,
-    /// The addressee's session; 0 in a hello that asks for it.
+    /// The addressee's session; 0 in a hello that asks for it, and in a datagram.
     pub to_session: u64,
-    /// The sender's session.
+    /// The sender's session; 0 in a datagram.
     pub from_session: u64,
     /// What it says.
     pub body: Body<'a>,
@@ -147,6 +168,23 @@ pub enum Body<'a> {
         /// As many bytes as it asked for.
         bytes: &'a [u8],
     },
+    /// A message of a UD queue pair: in no session, answered by nothing.
+    Datagram(Datagram<'a>),
+}
+
+/// A message of a UD queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// The sending queue pair.
+    pub source: u16,
+    /// The receiving one.
+    pub destination: u16,
+    /// Its key.
+    pub qkey: u32,
+    /// The immediate.
+    pub imm: Option<u32>,
+    /// The payload.
+    pub data: &'a [u8],
 }
 
 /// A SEND, or a part of an RDMA operation.
@@ -218,8 +256,9 @@ impl<'a> Frame<'a> {
         check(!to.is_zero(), Field::To, 0)?;
         check(!from.is_zero(), Field::From, 0)?;
         let (to_session, from_session) = (header.to_session.get(), header.from_session.get());
-        check(from_session != 0, Field::FromSession, 0)?;
-        check(to_session != 0 || header.kind == 1, Field::ToSession, 0)?;
+        let has_session = header.kind != 7;
+        check(has_session == (from_session != 0), Field::FromSession, from_session)?;
+        check(has_session == (to_session != 0) || header.kind == 1, Field::ToSession, to_session)?;
         let body = match header.kind {
             1 => empty(rest, Body::Hello)?,
             2 => empty(rest, Body::Reset)?,
@@ -232,6 +271,7 @@ impl<'a> Frame<'a> {
                 check(bytes.len() <= PAYLOAD, Field::Part, bytes.len() as u64)?;
                 Body::Data { sequence: sequence.get(), bytes }
             }
+            7 => Body::Datagram(Datagram::parse(rest)?),
             kind => return Err(FrameError::Field { field: Field::Kind, found: kind.into() }),
         };
         Ok(Self { to, from, to_session, from_session, body })
@@ -261,6 +301,11 @@ impl<'a> Frame<'a> {
                 put(rest, U64::new(*sequence).as_bytes());
                 put(&mut rest[size_of::<U64>()..], bytes);
                 (6, size_of::<U64>() + bytes.len())
+            }
+            Body::Datagram(datagram) => {
+                datagram.write(rest);
+                put(&mut rest[size_of::<DatagramHead>()..], datagram.data);
+                (7, size_of::<DatagramHead>() + datagram.data.len())
             }
         };
         let len = self.seal(frame, kind, len);
@@ -301,6 +346,12 @@ impl<'a> Frame<'a> {
         self.seal(frame, 4, size_of::<Head>() + data)
     }
 
+    /// Writes a datagram whose data is in the frame already, from [`DATAGRAM`] on; its length.
+    pub(super) fn seal_datagram(&self, frame: &mut [u8; FRAME], datagram: &Datagram<'_>, data: usize) -> usize {
+        datagram.write(&mut frame[HEADER..]);
+        self.seal(frame, 7, size_of::<DatagramHead>() + data)
+    }
+
     /// Writes answers; its length.
     pub(super) fn seal_answers(&self, frame: &mut [u8; FRAME], answers: impl Iterator<Item = (u64, u8)>) -> usize {
         let mut len = 0;
@@ -315,6 +366,37 @@ impl<'a> Frame<'a> {
     pub(super) fn seal_data(&self, frame: &mut [u8; FRAME], sequence: u64, data: usize) -> usize {
         put(&mut frame[HEADER..], U64::new(sequence).as_bytes());
         self.seal(frame, 6, size_of::<U64>() + data)
+    }
+}
+
+impl<'a> Datagram<'a> {
+    fn parse(rest: &'a [u8]) -> Result<Self, FrameError> {
+        let missing = FrameError::Missing { expected: DATAGRAM, found: HEADER + rest.len() };
+        let (head, data) = DatagramHead::read_from_prefix(rest).map_err(|_| missing)?;
+        check(head.flags & !HAS_IMM == 0, Field::Flags, head.flags.into())?;
+        check(head.reserved == [0; 3], Field::Reserved, head.reserved[0].into())?;
+        let has_imm = head.flags & HAS_IMM != 0;
+        check(has_imm || head.immediate.get() == 0, Field::Immediate, head.immediate.get().into())?;
+        check(data.len() <= PAYLOAD, Field::Part, data.len() as u64)?;
+        Ok(Self {
+            source: head.source.get(),
+            destination: head.destination.get(),
+            qkey: head.qkey.get(),
+            imm: has_imm.then_some(head.immediate.get()),
+            data,
+        })
+    }
+
+    fn write(&self, rest: &mut [u8]) {
+        let head = DatagramHead {
+            flags: if self.imm.is_some() { HAS_IMM } else { 0 },
+            reserved: [0; 3],
+            source: U16::new(self.source),
+            destination: U16::new(self.destination),
+            qkey: U32::new(self.qkey),
+            immediate: U32::new(self.imm.unwrap_or(0)),
+        };
+        put(rest, head.as_bytes());
     }
 }
 

@@ -21,6 +21,7 @@
 //! | `channel` | each request once: the windows |
 //! | `node`, `session` | two devices: their session, and what each is to send |
 //! | `operations` | what waits for another wire |
+//! | `datagrams` | UD: a frame each, in no session |
 //! | `requester`, `service` | the two sides: from operations to frames, from frames to the responder |
 //!
 //! # What a carrier does
@@ -47,7 +48,7 @@
 //! let wires = [wire(1), wire(2)];
 //! let [mut a, mut b] = connect(wires.clone().map(Context::open), Depth::new(8, 8))?;
 //! b.endpoint.post_recv(b.pd.register(vec![0; 64])?.1, Token(1))?;
-//! a.endpoint.post(a.peer.send_inline(b"hello")?, Token(2))?;
+//! a.endpoint.post(a.peer.send_inline(b"hello"), Token(2))?;
 //!
 //! let mut frame = [0; FRAME];
 //! let (mut sent, mut received) = (false, false);
@@ -78,6 +79,9 @@
 //! completion (R16) and no SEND takes two receives. A read is executed whenever its request comes, since only data
 //! that arrives counts.
 //!
+//! A datagram of a UD queue pair is one frame, sent once; it is done when it was copied. Who has no receive for it, or
+//! no such queue pair, drops it.
+//!
 //! # Nobody waits for somebody who waits
 //!
 //! Requests wait for room in the requester's window, which answers make. Answers wait for nothing: there is a place for
@@ -95,18 +99,21 @@
 //! | unanswered requests to one device | up to 64, none 64 behind the oldest; half as many when one is lost, down to 2, and one more with each answer |
 //! | operations on their way | as many as the wire has packets, local ones included |
 //! | devices elsewhere | 256; beyond, the one silent for the longest is forgotten |
+//! | datagrams waiting to be sent | 64; more wait in their send queues |
 //! | hellos and resets waiting to be sent | 32; beyond, they are dropped as if lost |
 //!
 //! # Who is believed
 //!
 //! Frames are parsed whole or refused, and touch only memory that their keys open. To be acted on, a frame must name
 //! the session that this wire told to the address that the frame is of: who cannot read what is sent to an address
-//! cannot speak for it. Nothing is kept of who only says hello. Who can read the carrier can do anything that the
+//! cannot speak for it; a datagram alone needs none, but its queue key, as on any network. Nothing is kept of who only says
+//! hello. Who can read the carrier can do anything that the
 //! addresses there may do: nothing is encrypted or signed.
 
 #![forbid(unsafe_code)]
 
 mod channel;
+mod datagrams;
 mod error;
 mod frame;
 mod node;
@@ -119,7 +126,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub use error::{Field, FrameError};
-pub use frame::{Answers, Body, FRAME, Frame, PAYLOAD, Request};
+pub use frame::{Answers, Body, Datagram, FRAME, Frame, PAYLOAD, Request};
 use node::Node;
 use operations::{OpId, Operation, Operations};
 pub(super) use session::Secret;
@@ -133,6 +140,9 @@ const NODES: usize = 256;
 /// Short frames that wait to be sent.
 const REPLIES: usize = 32;
 
+/// Datagrams that wait to be sent.
+const DATAGRAMS: usize = 64;
+
 /// The link of a wire.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -145,6 +155,9 @@ pub(super) struct Link {
     turn: usize,
     operations: Operations,
     replies: VecDeque<Frame<'static>>,
+    datagrams: VecDeque<(Gid, Vec<u8>)>,
+    /// Whether a datagram goes before a node's frame.
+    datagram_first: bool,
     /// Sessions that ended; and when the last node was forgotten, which is the life of those that are not known.
     ended: u64,
     vacant: u64,
@@ -160,6 +173,8 @@ impl Link {
             turn: 0,
             operations: Operations::default(),
             replies: VecDeque::new(),
+            datagrams: VecDeque::new(),
+            datagram_first: false,
             ended: 0,
             vacant: 0,
         }
@@ -312,7 +327,7 @@ impl State {
 
     fn link_timeout(&self) -> Option<u64> {
         let link = self.link.as_ref()?;
-        if !link.replies.is_empty() {
+        if !link.replies.is_empty() || !link.datagrams.is_empty() {
             return Some(0);
         }
         link.nodes.iter().filter_map(Node::wakes_at).min()

@@ -130,7 +130,12 @@ impl State {
                 return Some((reply.to, reply.seal_short(frame)));
             }
         }
-        for _ in 0..self.link.as_ref()?.nodes.len() {
+        let link = self.link.as_mut()?;
+        link.datagram_first = !link.datagram_first;
+        if link.datagram_first && !link.datagrams.is_empty() {
+            return self.transmit_datagram(frame);
+        }
+        for _ in 0..link.nodes.len() {
             let link = self.link.as_mut()?;
             let index = link.turn;
             link.turn = if index + 1 < link.nodes.len() { index + 1 } else { 0 };
@@ -138,7 +143,7 @@ impl State {
                 return Some(sent);
             }
         }
-        None
+        self.transmit_datagram(frame)
     }
 
     /// Writes the next frame of a node.
