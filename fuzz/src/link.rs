@@ -268,7 +268,10 @@ pub fn link(data: &[u8]) -> Reached {
                 world.carrier.forged = true;
                 // In its session, of any kind, with any body.
                 frame.truncate(56);
-                frame[5] = input.byte() % 8;
+                frame[5] = input.byte() % 9;
+                if frame[5] == 7 {
+                    frame[40..].fill(0);
+                }
                 let body: Vec<u8> = (0..input.below(100)).map(|_| input.byte()).collect();
                 frame.extend(body);
                 let len = (frame.len() as u16).to_be_bytes();

@@ -111,6 +111,7 @@ fn the_calls_corpus_holds_and_comes_to_everything() {
 fn the_link_corpus_holds_and_comes_to_everything() {
     let expected = [
         "a SEND done",
+        "a datagram made up",
         "a failure",
         "a frame damaged",
         "a frame lost",

@@ -74,7 +74,8 @@ fn a_frame_with_one_wrong_field_is_refused_by_its_name() {
         (0, b"EFAH", FrameError::Magic { found: *b"EFAH" }),
         (4, &[2], FrameError::Version { expected: 1, found: 2 }),
         (5, &[0], field(Field::Kind, 0)),
-        (5, &[7], field(Field::Kind, 7)),
+        (5, &[8], field(Field::Kind, 8)),
+        (5, &[7], field(Field::FromSession, 0x090a_0b0c_0d0e_0f10)),
         (6, &[0, 116], FrameError::Length { says: 116, found: 117 }),
         (8, &[0; 16], field(Field::To, 0)),
         (24, &[0; 16], field(Field::From, 0)),
@@ -157,6 +158,9 @@ fn behind_a_header(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = GOLDEN[..56].to_vec();
     bytes.extend(body.iter().take(FRAME - 56));
     bytes[5] = kind;
+    if kind == 7 {
+        bytes[40..56].fill(0);
+    }
     let len = (bytes.len() as u16).to_be_bytes();
     bytes[6..8].copy_from_slice(&len);
     bytes
@@ -182,7 +186,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..8) {
+    fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..9) {
         round_trip(&bytes);
         round_trip(&behind_a_header(kind, &bytes));
     }
@@ -192,7 +196,7 @@ proptest! {
     #[test]
     fn damaged_frames_break_no_promise(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..40),
-        bodies in prop::collection::vec((0u8..8, prop::collection::vec(any::<u8>(), 0..80)), 0..10),
+        bodies in prop::collection::vec((0u8..9, prop::collection::vec(any::<u8>(), 0..80)), 0..10),
     ) {
         let (mut a, mut b, mut net, _memory) = session();
         let (guard, _window) = window(&b, &a);
@@ -217,7 +221,8 @@ proptest! {
         for (kind, body) in bodies {
             let head = all[all.len() - 1].clone();
             let mut frame = behind_a_header(kind, &body);
-            frame[8..56].copy_from_slice(&head[8..56]);
+            let addressed = if kind == 7 { 8..40 } else { 8..56 };
+            frame[addressed.clone()].copy_from_slice(&head[addressed]);
             for wire in &net.wires {
                 let _ = wire.receive(net.now, &frame);
             }

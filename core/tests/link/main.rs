@@ -4,6 +4,7 @@
 mod common;
 
 mod bytes;
+mod datagrams;
 mod frames;
 mod hostile;
 mod lives;
