@@ -136,32 +136,19 @@ impl Link {
     /// Whose frame it is, if it is to be acted on: see the table of [`node`](super::node).
     fn listen(&mut self, now: u64, nic: u8, frame: &Frame<'_>) -> Option<usize> {
         let known = self.find(nic, &frame.from);
-        let node = known.and_then(|index| self.nodes.get_mut(index));
-        let theirs = node.as_ref().and_then(|node| node.theirs);
-        let back = |body, from_session| Frame {
-            to: frame.from,
-            from: frame.to,
-            to_session: frame.from_session,
-            from_session,
-            body,
+        let (ours, theirs) = match known.and_then(|index| self.nodes.get(index)) {
+            Some(node) => (node.session, node.theirs),
+            None => (self.stranger(nic, &frame.from), None),
         };
-        match (&frame.body, node) {
-            (Body::Hello, Some(node)) if frame.to_session == 0 && theirs.is_some() => {
-                node.challenged = true;
-                return None;
+        let (to, from, to_session) = (frame.from, frame.to, frame.from_session);
+        let back = |body, from_session| Frame { to, from, to_session, from_session, body };
+        if frame.body == Body::Hello && frame.to_session == 0 {
+            match known.and_then(|index| self.nodes.get_mut(index)).filter(|_| theirs.is_some()) {
+                Some(node) => node.challenged = true,
+                None => self.reply(back(Body::Hello, ours)),
             }
-            (Body::Hello, node) if frame.to_session == 0 => {
-                let ours = node.map(|node| node.session);
-                let ours = ours.unwrap_or_else(|| self.stranger(nic, &frame.from));
-                self.reply(back(Body::Hello, ours));
-                return None;
-            }
-            _ => {}
+            return None;
         }
-        let ours = match known.and_then(|index| self.nodes.get(index)) {
-            Some(node) => node.session,
-            None => self.stranger(nic, &frame.from),
-        };
         let is_this = frame.to_session == ours;
         match frame.body {
             Body::Reset => known.filter(|_| is_this && theirs == Some(frame.from_session)),
