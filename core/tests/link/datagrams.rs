@@ -27,7 +27,7 @@ fn a_datagram_of_any_length_arrives_behind_its_header_and_is_done_before() {
         let sent = pattern(len, nth);
         match len {
             0 => a.endpoint.post(a.peer.send_empty().imm(5), Token(2)).unwrap(),
-            1..33 => a.endpoint.post(a.peer.send_inline(&sent).unwrap(), Token(2)).unwrap(),
+            1..33 => a.endpoint.post(a.peer.send_inline(&sent[..]), Token(2)).unwrap(),
             _ => a.endpoint.post(a.peer.send(bytes(&a, &sent)).imm(5), Token(2)).unwrap(),
         }
         assert!(matches!(a.endpoint.poll(), Some(Event::Sent(_))), "nothing was carried yet");
@@ -47,7 +47,7 @@ fn a_datagram_of_any_length_arrives_behind_its_header_and_is_done_before() {
 fn a_datagram_that_nobody_takes_is_dropped_and_done_all_the_same() {
     let (mut a, mut b, mut net) = pair();
     let send = |a: &mut Link<Ud>| {
-        a.endpoint.post(a.peer.send_inline(b"hello").unwrap(), Token(1)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"hello"), Token(1)).unwrap();
         assert!(matches!(a.endpoint.poll(), Some(Event::Sent(_))));
     };
     send(&mut a);
