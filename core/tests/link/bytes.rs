@@ -1,7 +1,7 @@
 //! What arrives is what was sent, of every operation and size.
 
 use efa_core::peer::Sender;
-use efa_core::qp::{Depth, Srd, Unsolicited};
+use efa_core::qp::{Depth, Solicited, Srd, Unsolicited, Wide};
 use efa_core::soft::link::PAYLOAD;
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work::Event;
@@ -226,4 +226,34 @@ fn a_thread_may_carry_frames_while_others_post_and_poll() {
         ended.unwrap();
     });
     assert_eq!(look(&memory, 4096), pattern(4096, rounds - 1));
+}
+
+#[test]
+fn r10_inline_bytes_of_wide_entries_are_sent_and_written_over_the_link_with_request_ids_of_64_bits() {
+    type Kind = Srd<{ efa_core::qp::ops::ALL }, Solicited, Wide>;
+    let wide = |n| {
+        let config = Config::new(Profile::RDMA.wide()).limits(LIMITS).packets(64).req_id_64(true);
+        config.gid(gid(n)).linked(n)
+    };
+    let (mut a, mut b, mut net) = pair_of::<Kind>(wide(1), wide(2), Depth::new(4, 8));
+    let (memory, window) = window(&b, &a);
+    for len in [0, 1, 33, 80] {
+        let sent = pattern(len, 1 + len);
+        recv(&mut b, 80, 1);
+        a.endpoint.post(a.peer.send_inline(&sent[..]).imm(1), Token(1)).unwrap();
+        assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(done) if done.token == Token(1)));
+        let Event::Received(mut message) = wait(&mut net, &mut b.endpoint) else { panic!() };
+        assert_eq!(message.buffers.take_slice().unwrap()[..len], sent);
+        a.endpoint.post(a.peer.write_inline(&sent[..], window.range(3..3 + len as u64).unwrap()), Token(2)).unwrap();
+        assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Written(done) if done.token == Token(2)));
+        assert_eq!(look(&memory, 3 + len)[3..], sent);
+        recv(&mut b, 80, 2);
+        let part = window.range(0..len as u64).unwrap();
+        a.endpoint.post(a.peer.write_inline(&sent[..], part).imm(9), Token(3)).unwrap();
+        assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Written(_)));
+        assert!(matches!(wait(&mut net, &mut b.endpoint), Event::WriteArrived(write) if write.imm == 9));
+        assert_eq!(look(&memory, len), sent);
+    }
+    net.settle();
+    assert_eq!(a.endpoint.stats().stale, 0);
 }
