@@ -63,6 +63,8 @@ pub(super) struct Origin {
     pub(super) gid: Gid,
     /// `None` if it is on another wire.
     pub(super) nic: Option<u8>,
+    /// Asked only of those on another wire.
+    #[cfg_attr(not(feature = "alloc"), allow(dead_code))]
     pub(super) qp_type: QpType,
     pub(super) qpn: u16,
     pub(super) unsolicited: bool,
