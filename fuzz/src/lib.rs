@@ -1,11 +1,13 @@
 //! The fuzz bodies: functions of bytes that panic when a property does not hold.
 //!
 //! libFuzzer calls them in `fuzz_targets/`; `tests/corpus.rs` calls them with the corpus, on stable.
-//! With feature `planted` the stub of a device completes some requests twice: the corpus must find it.
+//! With feature `planted` the stub of a device completes some requests twice, and a request that comes again over a link
+//! has another number: the corpus must find both.
 
 mod calls;
 mod completions;
 mod input;
+mod link;
 #[path = "../../core/tests/model/program/mod.rs"]
 mod program;
 #[allow(dead_code, unsafe_code)] // a provider, of which core's tests use more
@@ -15,6 +17,7 @@ mod wire;
 
 pub use calls::calls;
 pub use completions::completions;
+pub use link::link;
 pub use wire::{endpoint, frames};
 
 /// What an input came to do: that a corpus does all of it is tested.

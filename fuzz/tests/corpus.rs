@@ -128,3 +128,27 @@ fn the_calls_corpus_holds_and_comes_to_everything() {
     ];
     replay_all("calls", efa_fuzz::calls, &expected);
 }
+
+#[test]
+fn the_link_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "a SEND done",
+        "a datagram made up",
+        "a failure",
+        "a frame damaged",
+        "a frame lost",
+        "a frame repeated",
+        "a hello made up",
+        "a message received",
+        "a read done",
+        "a request made up",
+        "a reset made up",
+        "a write done",
+        "a write in parts done",
+        "an address unreachable",
+        "an alive made up",
+        "answers made up",
+        "data made up",
+    ];
+    replay_all("link", efa_fuzz::link, &expected);
+}

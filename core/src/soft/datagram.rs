@@ -35,6 +35,9 @@ impl State {
                 return self.conclude(index, entry, status);
             }
         };
+        if self.goes_elsewhere(&request) {
+            return self.depart_datagram(request.gid);
+        }
         let (peer, bytes) = (self.nic_at(&request.gid), request.len);
         let tried = if lost {
             Err(Status::LocalUnreachRemote)
@@ -48,6 +51,7 @@ impl State {
         let status = match tried {
             Ok(Verdict::Arrived(arrived)) => self.arrive(arrived),
             Ok(Verdict::Failed(status)) | Err(status) => status,
+            Ok(Verdict::Elsewhere(_)) => Status::LocalUnreachRemote,
             Ok(Verdict::NoReceive | Verdict::Moved(_)) => Status::RemoteRnr,
         };
         if status != Status::Ok {

@@ -45,18 +45,21 @@ impl SoftDevice {
     pub fn new(config: impl Into<Config>) -> Self {
         let id = DeviceId::unique().unwrap_or_default();
         let owner = storage::on_heap(config.into());
-        let gid = gid(id);
-        owner.lock().add_nic(gid);
+        let gid = owner.lock().add_nic(gid(id)).map_or(Gid([0; 16]), |(_, gid)| gid);
         Self { owner, nic: 0, id, gid }
     }
 
     /// The next device on a wire.
     pub(super) fn on(owner: Owner) -> Result<Self, Error> {
         let id = DeviceId::unique()?;
-        let gid = gid(id);
-        let added = owner.lock().add_nic(gid);
-        let nic = added.ok_or(Error::Exhausted { what: Limit::Devices, limit: NICS as u64 })?;
+        let added = owner.lock().add_nic(gid(id));
+        let (nic, gid) = added.ok_or(Error::Exhausted { what: Limit::Devices, limit: NICS as u64 })?;
         Ok(Self { owner, nic, id, gid })
+    }
+
+    #[cfg(feature = "alloc")]
+    pub(super) fn wire(&self) -> &super::wire::Wire {
+        &self.owner
     }
 
     /// One more device on the same wire, of the same kind, with an address and queue pair numbers of its own.

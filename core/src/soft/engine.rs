@@ -8,7 +8,7 @@
 
 use super::memory::Span;
 use super::responder::Verdict;
-use super::tables::{Meta, Packet, Qp, State};
+use super::tables::{AhEntry, Meta, Packet, Qp, State};
 use crate::entry::{Quad, control1, control2};
 use crate::flags::{Access, SendOps};
 use crate::qp::QpState;
@@ -25,7 +25,7 @@ const RNR_TURNS: u32 = 4;
 const HELD: u32 = 8;
 const HELD_TURNS: u32 = 4;
 /// The retry count that means for ever.
-const RNR_FOREVER: u8 = 7;
+pub(super) const RNR_FOREVER: u8 = 7;
 
 /// Of an entry's second quad.
 const RESERVED: Quad = 0xFF << 56;
@@ -144,10 +144,13 @@ impl State {
                 }
             }
             Verdict::NoReceive => self.wait(qp, entry),
+            Verdict::Elsewhere(gid) => self.depart(gid),
             Verdict::Arrived(arrival) => {
                 // Gone from the wire first: the responder may be put into ERR and be the requester too.
                 self.pop();
-                self.heard(arrival.requester_nic, arrival.responder_nic);
+                if let Some(requester) = arrival.requester_nic {
+                    self.heard(requester, arrival.responder_nic);
+                }
                 let status = self.arrive(arrival);
                 self.conclude(qp, entry, status);
             }
@@ -337,6 +340,13 @@ impl State {
         request.local[0] = Some(span.ok_or(Status::LocalInvalidLkey)?);
         let fits = request.len <= self.config.limits.max_rdma_size && request.len == remote as u32;
         if fits { Ok(()) } else { Err(Status::LocalBadLength) }
+    }
+
+    /// The handle by which a domain resolves a device of another wire.
+    #[cold]
+    pub(super) fn resolved_gid(&self, pd: u16, gid: &Gid) -> Ahn {
+        let same = |entry: &AhEntry| entry.ah.is_some_and(|ah| ah.pd == pd && ah.gid == *gid);
+        self.tables.ahs.all().iter().position(same).map_or(Ahn::UNKNOWN, |index| self.ahn(index))
     }
 
     /// The handle by which a domain resolves a device of the wire.

@@ -95,6 +95,8 @@ impl State {
             None => self.request(from, &packet.entry),
         };
         let (needs_receive, route) = match request {
+            // What another wire does to it is up to the carrier.
+            Ok(request) if self.goes_elsewhere(&request) => return self.depart(request.gid),
             Ok(request) => (
                 request.op == control1::OP_SEND || request.imm.is_some(),
                 self.route(from, &request).map(|(nic, _)| nic),
@@ -135,6 +137,7 @@ impl State {
                 }
             }
             Verdict::NoReceive => self.wait(qp, entry),
+            Verdict::Elsewhere(gid) => self.depart(gid),
             Verdict::Arrived(arrived) if self.is_lost() => {
                 if let Some(packet) = self.packet_at_mut(self.head) {
                     packet.trial.answer = Some(arrived.status);

@@ -61,8 +61,39 @@ impl Registered {
     }
 }
 
+/// Some bytes to copy from; nothing writes through it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a>(Span<'a>);
+
+impl<'a> From<Span<'a>> for Source<'a> {
+    #[inline(always)]
+    fn from(span: Span<'a>) -> Self {
+        Self(span)
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Bytes that are in no region.
+    #[inline(always)]
+    pub(super) fn of_bytes(bytes: &'a [u8]) -> Self {
+        Self(Span { len: bytes.len(), base: NonNull::from(bytes).cast(), exposed: false, of: PhantomData })
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// The part from `offset`, at most `len` bytes.
+    #[inline(always)]
+    pub(super) fn part(self, offset: usize, len: usize) -> Self {
+        Self(self.0.part(offset, len))
+    }
+}
+
 impl<'a> Span<'a> {
-    /// Bytes that the device itself holds.
+    /// Bytes that are in no region.
+    #[cfg(feature = "alloc")]
     pub(super) fn of_bytes(bytes: &'a mut [u8]) -> Self {
         Self { len: bytes.len(), base: NonNull::from(bytes).cast(), exposed: false, of: PhantomData }
     }
@@ -86,7 +117,7 @@ impl<'a> Span<'a> {
 ///
 /// The plain ones belong to a request in flight, by the word of who wrote its entry, or to the device.
 #[inline]
-pub(super) fn copy(to: Span<'_>, from: Span<'_>) {
+pub(super) fn copy(to: Span<'_>, Source(from): Source<'_>) {
     let len = to.len.min(from.len);
     let (target, source) = (to.base.as_ptr(), from.base.as_ptr());
     match (to.exposed, from.exposed) {
@@ -144,7 +175,10 @@ mod tests {
                     let from = NonNull::from(source.as_mut_slice()).cast::<u8>();
                     let to = NonNull::from(target.as_mut_slice()).cast::<u8>();
                     let whole = |base, exposed| Span { base, len: words * 8, exposed, of: PhantomData };
-                    copy(whole(to, kinds & 1 != 0).part(to_at, len), whole(from, kinds & 2 != 0).part(from_at, len));
+                    copy(
+                        whole(to, kinds & 1 != 0).part(to_at, len),
+                        whole(from, kinds & 2 != 0).part(from_at, len).into(),
+                    );
                     let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
                     let mut expected = vec![0xAA; words * 8];
                     expected[to_at..to_at + len].copy_from_slice(&bytes(&source)[from_at..from_at + len]);
@@ -163,7 +197,7 @@ mod tests {
             expected.copy_within(from_at..from_at + 1900, to_at);
             let base = NonNull::from(memory.as_mut_slice()).cast::<u8>();
             let whole = Span { base, len: 2560, exposed: true, of: PhantomData };
-            copy(whole.part(to_at, 1900), whole.part(from_at, 1900));
+            copy(whole.part(to_at, 1900), whole.part(from_at, 1900).into());
             assert!(memory.iter().flat_map(|w| w.to_ne_bytes()).eq(expected), "from {from_at} to {to_at}");
         }
     }

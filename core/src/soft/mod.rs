@@ -19,6 +19,7 @@
 //! | `engine`, `responder`, `completion`, `memory` | the requester's side, the peer's, the answer, moving bytes |
 //! | `datagram` | the same for UD |
 //! | `hostile` | the same with loss, delay, pieces and death |
+//! | `link` | devices of other wires, reached by frames (feature `alloc`; else `unlinked`) |
 
 mod completion;
 mod counters;
@@ -27,6 +28,8 @@ mod device;
 mod engine;
 mod faults;
 mod hostile;
+#[cfg(feature = "alloc")]
+pub mod link;
 mod memory;
 mod objects;
 #[cfg(feature = "alloc")]
@@ -37,6 +40,8 @@ mod ring;
 mod slab;
 mod storage;
 mod tables;
+#[cfg(not(feature = "alloc"))]
+mod unlinked;
 mod verbs;
 mod wire;
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::faults::Faults;
-use crate::{Caps, Limits};
+use crate::{Caps, Gid, Limits};
 
 /// A set of capabilities that real devices have had, under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,12 @@ pub struct Config {
     pub(super) strict_features: bool,
     pub(super) req_id_64: bool,
     pub(super) packets: u32,
+    pub(super) gid: Gid,
+    /// Of the link, if there is one.
+    #[cfg_attr(not(feature = "alloc"), allow(dead_code))]
+    pub(super) life: Option<u64>,
+    #[cfg_attr(not(feature = "alloc"), allow(dead_code))]
+    pub(super) patience: u64,
     pub(super) fail_destroy: u32,
     pub(super) fail_deregister: u32,
     pub(super) faults: Faults,
@@ -90,6 +96,9 @@ impl Config {
             strict_features: false,
             req_id_64: false,
             packets: 4096 / SCALE,
+            gid: Gid([0; 16]),
+            life: None,
+            patience: 10_000_000,
             fail_destroy: 0,
             fail_deregister: 0,
             faults: Faults::NONE,
@@ -136,6 +145,32 @@ impl Config {
         self
     }
 
+    /// The address of the wire's first device; those that follow have the next ones. Devices of different processes
+    /// that are to reach each other need different ones. All zeros, which is the default, stands for link-local
+    /// addresses that no other device of the process has.
+    pub const fn gid(mut self, gid: Gid) -> Self {
+        self.gid = gid;
+        self
+    }
+
+    /// Messages to addresses that are not on this wire go to its [`link`](crate::soft::link), instead of ending with
+    /// status 15. Messages then have at most [`PAYLOAD`](crate::soft::link::PAYLOAD) bytes.
+    ///
+    /// `life` is random bits that this process alone has, and no earlier one at its address had: it is how a restarted
+    /// peer is told from its predecessor, and all that is random comes from it, and from the seed.
+    #[cfg(feature = "alloc")]
+    pub const fn linked(mut self, life: u64) -> Self {
+        self.life = Some(life);
+        self
+    }
+
+    /// How long a device elsewhere may be silent before what waits for it ends, in microseconds: 10 seconds by default.
+    #[cfg(feature = "alloc")]
+    pub const fn patience(mut self, microseconds: u64) -> Self {
+        self.patience = microseconds;
+        self
+    }
+
     /// The first `calls` attempts to destroy a queue pair answer EIO.
     pub const fn fail_destroy(mut self, calls: u32) -> Self {
         self.fail_destroy = calls;
@@ -146,6 +181,17 @@ impl Config {
     pub const fn fail_deregister(mut self, calls: u32) -> Self {
         self.fail_deregister = calls;
         self
+    }
+}
+
+impl Config {
+    /// The longest message that can be: a completion tells its length in 16 bits, and a link carries it in one frame.
+    pub(super) fn max_message(&self) -> u32 {
+        #[cfg(feature = "alloc")]
+        if self.life.is_some() {
+            return super::link::PAYLOAD as u32;
+        }
+        u16::MAX.into()
     }
 }
 

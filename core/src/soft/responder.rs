@@ -7,11 +7,11 @@
 
 use super::completion::Arrival;
 use super::engine::Request;
-use super::memory::{self, Span};
+use super::memory::{self, Source, Span};
 use super::tables::{Packet, Qp, State};
 use crate::entry::{Quad, control1, descriptor_flags};
 use crate::flags::Access;
-use crate::qp::QpState;
+use crate::qp::{QpState, QpType};
 use crate::status::CompletionStatus as Status;
 use crate::{Ahn, Gid};
 
@@ -24,6 +24,8 @@ pub(super) enum Verdict {
     Moved(u32),
     /// It needs a receive.
     NoReceive,
+    /// It is for a device of another wire, at this address.
+    Elsewhere(Gid),
     /// It ends at the responder.
     Arrived(Arrived),
 }
@@ -33,7 +35,8 @@ pub(super) enum Verdict {
 pub(super) struct Arrived {
     responder: u16,
     pub(super) responder_nic: u8,
-    pub(super) requester_nic: u8,
+    /// `None` if it is on another wire.
+    pub(super) requester_nic: Option<u8>,
     op: u8,
     bytes: u32,
     /// The requester's.
@@ -52,6 +55,19 @@ enum Notice {
     },
     /// Its descriptors make no sense: it goes into ERR.
     Broken,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) gid: Gid,
+    /// `None` if it is on another wire.
+    pub(super) nic: Option<u8>,
+    /// Asked only of those on another wire.
+    #[cfg_attr(not(feature = "alloc"), allow(dead_code))]
+    pub(super) qp_type: QpType,
+    pub(super) qpn: u16,
+    pub(super) unsolicited: bool,
 }
 
 /// A posted receive.
@@ -80,28 +96,115 @@ impl State {
         if !self.is_up(nic) || !self.is_up(from.nic) {
             return Err(self.unanswered(from.nic, Some(nic)));
         }
+        Ok((nic, self.destination(nic, from.qp_type, request)?))
+    }
+
+    /// The queue pair of a device that a request goes to.
+    #[inline(always)]
+    fn destination(&self, nic: u8, from: QpType, request: &Request<'_>) -> Result<u16, Status> {
         let index = self.qp_of(nic, request.qpn).ok_or(Status::RemoteBadDestQpn)?;
         let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
         let receives = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        if !receives || qp.qkey != request.qkey || qp.qp_type != from.qp_type {
-            return Err(Status::RemoteBadDestQpn);
-        }
-        Ok((nic, index))
+        let takes = receives && qp.qkey == request.qkey && qp.qp_type == from;
+        if takes { Ok(index) } else { Err(Status::RemoteBadDestQpn) }
     }
 
     #[inline(always)]
     pub(super) fn respond(&self, from: &Qp, packet: &Packet, request: &Request<'_>) -> Result<Verdict, Status> {
-        let (nic, index) = self.route(from, request)?;
+        let (nic, index) = match self.route(from, request) {
+            Err(Status::LocalUnreachRemote) if self.goes_elsewhere(request) => {
+                return Ok(Verdict::Elsewhere(request.gid));
+            }
+            route => route?,
+        };
+        let origin = Origin {
+            gid: self.gid_of(from.nic),
+            nic: Some(from.nic),
+            qp_type: from.qp_type,
+            qpn: from.qpn,
+            unsolicited: from.unsolicited,
+        };
+        let (qp, arrival, arrived) = self.admit(nic, index, &origin, request)?;
+        if request.op == control1::OP_SEND {
+            let mut inline = [0; _];
+            Ok(self.send(qp, self.sources(packet, request, &mut inline), arrival, arrived))
+        } else {
+            self.rdma(qp, packet, request, arrival, arrived)
+        }
+    }
+
+    /// Whether a request is for another wire.
+    #[cold]
+    pub(super) fn goes_elsewhere(&self, request: &Request<'_>) -> bool {
+        self.is_linked() && self.nic_at(&request.gid).is_none()
+    }
+
+    /// What a request sends: local memory, or the bytes in its entry.
+    #[inline(always)]
+    pub(super) fn sources<'a>(
+        &self,
+        packet: &Packet,
+        request: &Request<'a>,
+        inline: &'a mut [u8; 96],
+    ) -> [Option<Source<'a>>; 2] {
+        let Some(count) = request.inline else { return request.local.map(|span| span.map(Source::from)) };
+        // Those of a write are behind the remote buffer.
+        *inline = packet.inline_bytes(if request.op == control1::OP_SEND { 4 } else { 6 });
+        [Some(Source::of_bytes(inline).part(0, count)), None]
+    }
+
+    /// A request that came over the link, executed but for what the responder's program is told: see
+    /// [`State::arrive`]. Of an RDMA write it is the part from `at` on.
+    #[cfg(feature = "alloc")]
+    pub(super) fn respond_to(
+        &self,
+        nic: u8,
+        origin: &Origin,
+        request: &Request<'_>,
+        (at, data): (u32, &[u8]),
+    ) -> Result<Verdict, Status> {
+        let index = self.destination(nic, origin.qp_type, request)?;
+        let (qp, arrival, mut arrived) = self.admit(nic, index, origin, request)?;
+        let data = Source::of_bytes(data);
+        if request.op == control1::OP_SEND {
+            return Ok(self.send(qp, [Some(data), None], arrival, arrived));
+        }
+        let to = self.remote_part(qp, request)?;
+        memory::copy(to.part(at as usize, data.len()), data);
+        arrived.bytes = data.len() as u32;
+        Ok(self.notify(qp, request, arrival, arrived))
+    }
+
+    /// The bytes that a read asks for.
+    #[cfg(feature = "alloc")]
+    pub(super) fn read_for(&self, nic: u8, origin: &Origin, request: &Request<'_>) -> Result<Span<'_>, Status> {
+        let index = self.destination(nic, origin.qp_type, request)?;
+        let (qp, ..) = self.admit(nic, index, origin, request)?;
+        self.remote_part(qp, request)
+    }
+
+    /// Whether a queue pair takes requests of this origin: it, and what arrives if so.
+    #[inline(always)]
+    fn admit(
+        &self,
+        nic: u8,
+        index: u16,
+        origin: &Origin,
+        request: &Request<'_>,
+    ) -> Result<(&Qp, Arrival, Arrived), Status> {
         let qp = self.qp(index).ok_or(Status::RemoteBadDestQpn)?;
         // R04: both sides resolved.
-        let ah = self.resolved(qp.pd, from.nic);
+        let ah = match origin.nic {
+            Some(from) => self.resolved(qp.pd, from),
+            None => self.resolved_gid(qp.pd, &origin.gid),
+        };
         let is_send = request.op == control1::OP_SEND;
         if !is_send && ah == Ahn::UNKNOWN {
             return Err(Status::RemoteUnknownPeer);
         }
         // R05.
         let checked = self.config.strict_features || (!is_send && request.imm.is_some());
-        if checked && qp.unsolicited != from.unsolicited {
+        if checked && qp.unsolicited != origin.unsolicited {
             return Err(Status::RemoteFeatureMismatch);
         }
         let arrival = Arrival {
@@ -112,34 +215,23 @@ impl State {
             unsolicited: false,
             length: request.len,
             ah,
-            src_qpn: from.qpn,
-            source: self.gid_of(from.nic),
+            src_qpn: origin.qpn,
+            source: origin.gid,
         };
         let arrived = Arrived {
             responder: index,
             responder_nic: nic,
-            requester_nic: from.nic,
+            requester_nic: origin.nic,
             op: request.op,
             bytes: request.len,
             status: Status::Ok,
             notice: Notice::Nothing,
         };
-        if is_send {
-            Ok(self.send(qp, packet, request, arrival, arrived))
-        } else {
-            self.rdma(qp, packet, request, arrival, arrived)
-        }
+        Ok((qp, arrival, arrived))
     }
 
     #[inline(always)]
-    fn send(
-        &self,
-        qp: &Qp,
-        packet: &Packet,
-        request: &Request<'_>,
-        mut arrival: Arrival,
-        mut arrived: Arrived,
-    ) -> Verdict {
+    fn send(&self, qp: &Qp, sources: [Option<Source<'_>>; 2], mut arrival: Arrival, mut arrived: Arrived) -> Verdict {
         let receive = match next_receive(qp) {
             Ok(Some(receive)) => receive,
             Ok(None) => return Verdict::NoReceive,
@@ -168,11 +260,8 @@ impl State {
         }
         if arrived.status != Status::Ok {
             arrival.length = 0;
-        } else if let Some(count) = request.inline {
-            let mut bytes = packet.inline_bytes(4);
-            scatter([Some(Span::of_bytes(&mut bytes).part(0, count)), None], targets);
         } else {
-            scatter(request.local, targets);
+            scatter(sources, targets);
         }
         arrived.notice = Notice::Completion { arrival, descriptors: receive.descriptors };
         Verdict::Arrived(arrived)
@@ -183,29 +272,38 @@ impl State {
         qp: &Qp,
         packet: &Packet,
         request: &Request<'_>,
-        mut arrival: Arrival,
-        mut arrived: Arrived,
+        arrival: Arrival,
+        arrived: Arrived,
     ) -> Result<Verdict, Status> {
         let reads = request.op == control1::OP_RDMA_READ;
-        let access = if reads { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
-        let remote = self
-            .remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
-            .ok_or(Status::RemoteBadAddress)?;
-        let mut bytes;
-        let local = match request.inline {
-            Some(count) => {
-                // Behind the remote buffer.
-                bytes = packet.inline_bytes(6);
-                Span::of_bytes(&mut bytes).part(0, count)
-            }
-            None => request.local[0].ok_or(Status::LocalInvalidLkey)?,
+        let remote = self.remote_part(qp, request)?;
+        let mut inline = [0; _];
+        let [local, _] = self.sources(packet, request, &mut inline);
+        let (from, to) = match reads {
+            true => (Some(remote.into()), request.local[0]),
+            false => (local, Some(remote)),
         };
+        let (Some(from), Some(to)) = (from, to) else { return Err(Status::LocalInvalidLkey) };
         let step = self.step(packet, request.len);
-        let (from, to) = if reads { (remote, local) } else { (local, remote) };
         memory::copy(to.part(step.at, step.len), from.part(step.at, step.len));
         if step.next != 0 {
             return Ok(Verdict::Moved(step.next));
         }
+        Ok(self.notify(qp, request, arrival, arrived))
+    }
+
+    /// The remote memory of an RDMA operation, all of it.
+    #[inline(always)]
+    fn remote_part(&self, qp: &Qp, request: &Request<'_>) -> Result<Span<'_>, Status> {
+        let reads = request.op == control1::OP_RDMA_READ;
+        let access = if reads { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
+        self.remote(qp.nic, qp.pd, request.rkey, request.remote_addr, request.len, access)
+            .ok_or(Status::RemoteBadAddress)
+    }
+
+    /// What the responder's program is told of an RDMA operation whose bytes are there.
+    #[inline(always)]
+    fn notify(&self, qp: &Qp, request: &Request<'_>, mut arrival: Arrival, mut arrived: Arrived) -> Verdict {
         if request.imm.is_some() {
             let mut descriptors = 0;
             if qp.unsolicited {
@@ -216,22 +314,22 @@ impl State {
                         arrival.req_id = receive.req_id;
                         descriptors = receive.descriptors;
                     }
-                    Ok(None) => return Ok(Verdict::NoReceive),
-                    Err(Malformed) => return Ok(broken(arrived)),
+                    Ok(None) => return Verdict::NoReceive,
+                    Err(Malformed) => return broken(arrived),
                 }
             }
             arrived.notice = Notice::Completion { arrival, descriptors };
         }
-        Ok(Verdict::Arrived(arrived))
+        Verdict::Arrived(arrived)
     }
 
     #[inline(always)]
-    fn is_up(&self, nic: u8) -> bool {
+    pub(super) fn is_up(&self, nic: u8) -> bool {
         self.nics.get(usize::from(nic)).is_some_and(|nic| nic.up)
     }
 
     #[inline(always)]
-    fn gid_of(&self, nic: u8) -> Gid {
+    pub(super) fn gid_of(&self, nic: u8) -> Gid {
         self.nics.get(usize::from(nic)).map_or(Gid([0; 16]), |nic| nic.gid)
     }
 
@@ -258,43 +356,55 @@ impl State {
             }
         }
         if status == Status::Ok {
-            self.count(requester_nic, nic, op, bytes);
+            self.count(nic, Part::Responder, op, bytes);
+            if let Some(requester) = requester_nic {
+                self.count(requester, Part::Requester, op, bytes);
+            }
         }
         status
     }
 
+    /// Counts what a device did of an operation.
     #[inline(always)]
-    fn count(&mut self, requester: u8, responder: u8, op: u8, bytes: u32) {
+    pub(super) fn count(&mut self, nic: u8, part: Part, op: u8, bytes: u32) {
         let packets = u64::from(bytes.div_ceil(self.config.limits.max_msg_size.max(1)).max(1));
         let bytes = u64::from(bytes);
-        let (source, sink) = if op == control1::OP_RDMA_READ { (responder, requester) } else { (requester, responder) };
-        let counters = self.counters(source);
-        counters.tx_bytes += bytes;
-        counters.tx_pkts += packets;
-        let counters = self.counters(sink);
-        counters.rx_bytes += bytes;
-        counters.rx_pkts += packets;
-        let counters = self.counters(requester);
-        match op {
-            control1::OP_SEND => {
+        let counters = self.counters(nic);
+        if (part == Part::Requester) == (op == control1::OP_RDMA_READ) {
+            counters.rx_bytes += bytes;
+            counters.rx_pkts += packets;
+        } else {
+            counters.tx_bytes += bytes;
+            counters.tx_pkts += packets;
+        }
+        match (op, part) {
+            (control1::OP_SEND, Part::Requester) => {
                 counters.send_wrs += 1;
                 counters.send_bytes += bytes;
-                let counters = self.counters(responder);
+            }
+            (control1::OP_SEND, Part::Responder) => {
                 counters.recv_wrs += 1;
                 counters.recv_bytes += bytes;
             }
-            control1::OP_RDMA_READ => {
+            (control1::OP_RDMA_READ, Part::Requester) => {
                 counters.rdma_read_wrs += 1;
                 counters.rdma_read_bytes += bytes;
-                self.counters(responder).rdma_read_resp_bytes += bytes;
             }
-            _ => {
+            (control1::OP_RDMA_READ, Part::Responder) => counters.rdma_read_resp_bytes += bytes,
+            (_, Part::Requester) => {
                 counters.rdma_write_wrs += 1;
                 counters.rdma_write_bytes += bytes;
-                self.counters(responder).rdma_write_recv_bytes += bytes;
             }
+            (_, Part::Responder) => counters.rdma_write_recv_bytes += bytes,
         }
     }
+}
+
+/// What a device is to an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Requester,
+    Responder,
 }
 
 fn broken(arrived: Arrived) -> Verdict {
@@ -344,7 +454,7 @@ fn behind(mut targets: [Option<Span<'_>>; 2], mut count: usize) -> [Option<Span<
 
 /// Copies the sources, one after the other, into the targets, which have the room.
 #[inline(always)]
-fn scatter(sources: [Option<Span<'_>>; 2], targets: [Option<Span<'_>>; 2]) {
+pub(super) fn scatter(sources: [Option<Source<'_>>; 2], targets: [Option<Span<'_>>; 2]) {
     let mut targets = targets.into_iter().flatten();
     let mut target = targets.next();
     for mut source in sources.into_iter().flatten() {

@@ -140,7 +140,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
                 depth: DEPTH,
             }),
         };
-        config.limits = clamped(config.limits, &slabs, DEPTH as u32);
+        config.limits = clamped(&config, &slabs, DEPTH as u32);
         let wire = Wire::new(State::new(slabs, config), shared, config.limits);
         // SAFETY: this line is reached once, and nobody knows of the wire yet.
         let place = unsafe { &mut *self.wire.get() };
@@ -160,7 +160,8 @@ const MAX_PACKETS: usize = 1 << 16;
 const MAX_ENTRIES: u32 = 1 << 15;
 
 /// The limits as far as tables, rings of `depth` sends and receives, and the device itself allow.
-fn clamped(asked: Limits, tables: &Slabs, depth: u32) -> Limits {
+fn clamped(config: &Config, tables: &Slabs, depth: u32) -> Limits {
+    let asked = config.limits;
     let at_most = |asked: u32, table: usize| asked.min(u32::try_from(table).unwrap_or(u32::MAX));
     let entries = |asked: u32, times: u32| asked.min(depth.saturating_mul(times)).min(MAX_ENTRIES);
     Limits {
@@ -177,8 +178,7 @@ fn clamped(asked: Limits, tables: &Slabs, depth: u32) -> Limits {
         max_inline: asked.max_inline.min(32),
         max_inline_wide: asked.max_inline_wide.min(80),
         max_batch: asked.max_batch.max(1),
-        // A completion tells a message's length in 16 bits.
-        max_msg_size: asked.max_msg_size.min(u16::MAX.into()),
+        max_msg_size: asked.max_msg_size.min(config.max_message()),
         ..asked
     }
 }
@@ -212,6 +212,6 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
         ahs: SharedSlab::Heap(table(ahs, AhCell::new)),
         memory: QueueMemory::Heap,
     };
-    config.limits = clamped(asked, &slabs, MAX_ENTRIES);
+    config.limits = clamped(&config, &slabs, MAX_ENTRIES);
     Owner::Shared(Arc::new(Wire::new(State::new(slabs, config), shared, config.limits)))
 }

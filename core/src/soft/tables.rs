@@ -63,6 +63,9 @@ pub(super) struct State {
     /// Whether messages need more than to be delivered, and completions more than to be written.
     pub(super) hostile: bool,
     pub(super) watching: bool,
+    /// For messages to devices that are not on this wire.
+    #[cfg(feature = "alloc")]
+    pub(super) link: Option<alloc::boxed::Box<super::link::Link>>,
     rng: u64,
     rkey_secret: u32,
 }
@@ -293,11 +296,25 @@ impl State {
             round: 0u32.wrapping_sub(config.faults.near_wrap.unwrap_or(0).into()),
             hostile: config.faults.on_wire(),
             watching: config.faults.overruns != Overruns::Unseen,
+            #[cfg(feature = "alloc")]
+            link: None,
             rng: config.seed,
             rkey_secret: 0,
         };
+        #[cfg(feature = "alloc")]
+        state.open_link();
         state.rkey_secret = state.random() as u32;
         state
+    }
+
+    /// Makes the link, if there is to be one. What is random comes from its life too: two lives of a program differ.
+    #[cfg(feature = "alloc")]
+    fn open_link(&mut self) {
+        let Some(life) = self.config.life else { return };
+        let secret = super::link::Secret::new(life, self.config.seed);
+        let near_wrap = self.config.faults.near_wrap.unwrap_or(0);
+        self.link = Some(alloc::boxed::Box::new(super::link::Link::new(secret, self.config.patience, near_wrap)));
+        self.rng = secret.bits();
     }
 
     /// The next random bits (splitmix64).
@@ -436,7 +453,7 @@ impl State {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.in_flight < self.tables.order.len()
+        self.in_flight + self.departed() < self.tables.order.len()
     }
 
     /// Forgets the packets of a queue pair, flushing each if asked.
@@ -456,6 +473,7 @@ impl State {
             }
         }
         self.in_flight = kept;
+        self.recall(qp, flush);
     }
 
     /// Puts a queue pair into ERR: everything in flight on it is flushed.

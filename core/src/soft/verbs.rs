@@ -195,16 +195,21 @@ impl State {
         if cq.handles == 0 { self.tables.cqs.get_mut(usize::from(index))?.take() } else { None }
     }
 
-    /// Plugs in one more device.
-    pub(super) fn add_nic(&mut self, gid: Gid) -> Option<u8> {
+    /// Plugs in one more device: at the configured address, or at this one.
+    pub(super) fn add_nic(&mut self, gid: Gid) -> Option<(u8, Gid)> {
         let index = self.nic_count;
+        let first = self.config.gid;
+        let gid = match first.is_zero() {
+            true => gid,
+            false => Gid::from_parts(first.subnet_prefix(), first.interface_id().wrapping_add(index as u64)),
+        };
         let nic = self.nics.get_mut(index)?;
         (nic.gid, nic.up) = (gid, true);
         self.nic_count += 1;
         for pd in 0..self.tables.pds.len() as u16 {
             self.resolve(pd, gid);
         }
-        Some(index as u8)
+        Some((index as u8, gid))
     }
 
     pub(super) fn vacant_cq(&self) -> Result<u16, Error> {

@@ -1,0 +1,119 @@
+//! UD over the link: a frame each, sent once, dropped where nobody takes it.
+
+use efa_core::peer::Sender;
+use efa_core::qp::{Depth, Ud};
+use efa_core::soft::link::{Body, FRAME, Frame, PAYLOAD};
+use efa_core::work::Event;
+use efa_core::{Provider, Token};
+
+use crate::net::{Net, gid};
+use crate::{Link, bytes, config, nothing, pair_of, pattern, recv, wait};
+
+const HEADER: usize = 40;
+
+fn pair() -> (Link<Ud>, Link<Ud>, Net) {
+    pair_of::<Ud>(config(1), config(2), Depth::new(8, 8))
+}
+
+fn dropped(side: &Link<Ud>) -> u64 {
+    side.ctx.provider().counters().rx_drops
+}
+
+#[test]
+fn a_datagram_of_any_length_arrives_behind_its_header_and_is_done_before() {
+    let (mut a, mut b, mut net) = pair();
+    for (nth, len) in [0, 1, 32, 33, PAYLOAD - 1, PAYLOAD].into_iter().enumerate() {
+        recv(&mut b, HEADER + PAYLOAD, 1);
+        let sent = pattern(len, nth);
+        match len {
+            0 => a.endpoint.post(a.peer.send_empty().imm(5), Token(2)).unwrap(),
+            1..33 => a.endpoint.post(a.peer.send_inline(&sent[..]), Token(2)).unwrap(),
+            _ => a.endpoint.post(a.peer.send(bytes(&a, &sent)).imm(5), Token(2)).unwrap(),
+        }
+        assert!(matches!(a.endpoint.poll(), Some(Event::Sent(_))), "nothing was carried yet");
+        let Event::Received(mut message) = wait(&mut net, &mut b.endpoint) else { panic!() };
+        assert_eq!((message.len, message.imm), (HEADER + len, (!(1..33).contains(&len)).then_some(5)));
+        assert_eq!(message.from, Sender::Known { ahn: b.peer.ahn(), qpn: a.endpoint.qpn() });
+        let payload = message.payload();
+        assert!(message.buffers.take_slice().unwrap()[payload] == sent);
+    }
+    assert!(net.log.iter().all(|bytes| matches!(Frame::parse(bytes).unwrap().body, Body::Datagram(_))));
+    let (sender, receiver) = (a.ctx.provider().counters(), b.ctx.provider().counters());
+    assert_eq!((sender.send_wrs, receiver.recv_wrs, sender.send_bytes), (6, 6, receiver.recv_bytes));
+    net.settle();
+}
+
+#[test]
+fn a_datagram_that_nobody_takes_is_dropped_and_done_all_the_same() {
+    let (mut a, mut b, mut net) = pair();
+    let send = |a: &mut Link<Ud>| {
+        a.endpoint.post(a.peer.send_inline(b"hello"), Token(1)).unwrap();
+        assert!(matches!(a.endpoint.poll(), Some(Event::Sent(_))));
+    };
+    send(&mut a);
+    net.settle();
+    assert_eq!(dropped(&b), 1, "no receive");
+    recv(&mut b, HEADER + 4, 1);
+    send(&mut a);
+    let Event::Failed { .. } = wait(&mut net, &mut b.endpoint) else { panic!("too short") };
+    assert_eq!(dropped(&b), 2);
+    recv(&mut b, HEADER + 5, 2);
+    net.loss = 1000;
+    send(&mut a);
+    net.settle();
+    nothing(&mut b.endpoint);
+    net.loss = 0;
+    a.ctx.provider().link(false);
+    send(&mut a);
+    a.ctx.provider().link(true);
+    net.settle();
+    nothing(&mut b.endpoint);
+    assert_eq!(net.log.len(), 3, "what is sent by a device that is out is lost");
+    send(&mut a);
+    assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(message) if message.token == Token(2)));
+}
+
+#[test]
+fn what_is_for_another_kind_of_queue_pair_or_key_is_dropped() {
+    let (a, mut b, mut net) = pair();
+    recv(&mut b, HEADER + 5, 1);
+    let srd = config(3);
+    let contexts = [3, 4].map(|n| efa_core::Context::open(efa_core::soft::SoftDevice::new(srd.gid(gid(n)))));
+    let [_c, mut d] = efa_core::connect::connect(contexts, Depth::new(8, 8)).unwrap();
+    recv(&mut d, 8, 1);
+    let send = |to: &efa_core::soft::SoftDevice, qpn: u16, qkey: u32| {
+        let datagram = efa_core::soft::link::Datagram { source: 3, destination: qpn, qkey, imm: None, data: b"hello" };
+        let body = Body::Datagram(datagram);
+        let mut bytes = [0; FRAME];
+        let len = Frame { to: to.gid(), from: gid(9), to_session: 0, from_session: 0, body }.write(&mut bytes).unwrap();
+        to.receive(1, &bytes[..len]).unwrap();
+    };
+    let (address, other) = (b.endpoint.address(), d.endpoint.address());
+    send(b.ctx.provider(), address.qpn.0 + 1, address.qkey.0);
+    send(b.ctx.provider(), address.qpn.0, address.qkey.0 ^ 1);
+    send(d.ctx.provider(), other.qpn.0, other.qkey.0);
+    nothing(&mut b.endpoint);
+    nothing(&mut d.endpoint);
+    assert_eq!((dropped(&b), d.ctx.provider().counters().rx_drops), (2, 1));
+    send(b.ctx.provider(), address.qpn.0, address.qkey.0);
+    let Event::Received(message) = wait(&mut net, &mut b.endpoint) else { panic!() };
+    assert!(matches!(message.from, Sender::Unknown { gid: Some(from), .. } if from == gid(9)), "{:?}", message.from);
+    drop(a);
+}
+
+#[test]
+fn more_datagrams_than_the_link_holds_wait_in_their_send_queue() {
+    let (mut a, b, mut net) = pair_of::<Ud>(config(1).packets(256), config(2), Depth::new(128, 8));
+    for token in 0..100 {
+        a.endpoint.post(a.peer.send_empty(), Token(token)).unwrap();
+    }
+    let mut done = 0;
+    for _ in 0..50 {
+        done += usize::from(a.endpoint.poll().is_some());
+    }
+    let polled = std::iter::from_fn(|| a.endpoint.poll()).count();
+    assert_eq!(done + polled, 64);
+    net.settle();
+    assert_eq!(std::iter::from_fn(|| a.endpoint.poll()).count(), 36);
+    assert_eq!((net.log.len(), dropped(&b)), (100, 100));
+}
