@@ -284,7 +284,7 @@ pub fn link(data: &[u8]) -> Reached {
                         Body::Request(_) => "a request made up",
                         Body::Answers(_) => "answers made up",
                         Body::Data { .. } => "data made up",
-                        Body::Datagram(_) => "a datagram made up",
+                        Body::Ud(_) => "a datagram made up",
                     });
                 }
                 world.carrier.deliver(to, &frame);

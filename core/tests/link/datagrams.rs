@@ -37,7 +37,7 @@ fn a_datagram_of_any_length_arrives_behind_its_header_and_is_done_before() {
         let payload = message.payload();
         assert!(message.buffers.take_slice().unwrap()[payload] == sent);
     }
-    assert!(net.log.iter().all(|bytes| matches!(Frame::parse(bytes).unwrap().body, Body::Datagram(_))));
+    assert!(net.log.iter().all(|bytes| matches!(Frame::parse(bytes).unwrap().body, Body::Ud(_))));
     let (sender, receiver) = (a.ctx.provider().counters(), b.ctx.provider().counters());
     assert_eq!((sender.send_wrs, receiver.recv_wrs, sender.send_bytes), (6, 6, receiver.recv_bytes));
     net.settle();
@@ -82,8 +82,8 @@ fn what_is_for_another_kind_of_queue_pair_or_key_is_dropped() {
     let [_c, mut d] = efa_core::connect::connect(contexts, Depth::new(8, 8)).unwrap();
     recv(&mut d, 8, 1);
     let send = |to: &efa_core::soft::SoftDevice, qpn: u16, qkey: u32| {
-        let datagram = efa_core::soft::link::Datagram { source: 3, destination: qpn, qkey, imm: None, data: b"hello" };
-        let body = Body::Datagram(datagram);
+        let datagram = efa_core::soft::link::UdMessage { source: 3, destination: qpn, qkey, imm: None, data: b"hello" };
+        let body = Body::Ud(datagram);
         let mut bytes = [0; FRAME];
         let len = Frame { to: to.gid(), from: gid(9), to_session: 0, from_session: 0, body }.write(&mut bytes).unwrap();
         to.receive(1, &bytes[..len]).unwrap();

@@ -77,7 +77,7 @@ fn a_frame_with_one_wrong_field_is_refused_by_its_name() {
         (5, &[8], field(Field::Kind, 8)),
         (5, &[7], field(Field::FromSession, 0x090a_0b0c_0d0e_0f10)),
         (6, &[0, 116], FrameError::Length { says: 116, found: 117 }),
-        (8, &[0; 16], field(Field::To, 0)),
+        (8, &[0; 16], field(Field::Addressee, 0)),
         (24, &[0; 16], field(Field::From, 0)),
         (40, &[0; 8], field(Field::ToSession, 0)),
         (48, &[0; 8], field(Field::FromSession, 0)),

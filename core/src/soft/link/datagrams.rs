@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::DATAGRAMS;
-use super::frame::{Body, DATAGRAM, Datagram, FRAME, Frame};
+use super::frame::{Body, DATAGRAM, FRAME, Frame, UdMessage};
 use crate::Gid;
 use crate::entry::control1;
 use crate::qp::QpType;
@@ -33,7 +33,7 @@ impl State {
             scatter(self.sources(&packet, &request, &mut inline), [Some(Span::of_bytes(out)), None]);
             let head = Frame { to: gid, from: self.gid_of(nic), to_session: 0, from_session: 0, body: Body::Alive };
             let datagram =
-                Datagram { source: qp.qpn, destination: request.qpn, qkey: request.qkey, imm: request.imm, data: &[] };
+                UdMessage { source: qp.qpn, destination: request.qpn, qkey: request.qkey, imm: request.imm, data: &[] };
             let len = head.seal_datagram(&mut frame, &datagram, length as usize);
             sent = frame.get(..len).map(<[u8]>::to_vec);
         }
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// Puts a datagram into a receive, or drops it.
-    pub(super) fn datagram_came(&mut self, nic: u8, gid: Gid, datagram: &Datagram<'_>) {
+    pub(super) fn datagram_came(&mut self, nic: u8, gid: Gid, datagram: &UdMessage<'_>) {
         let origin = Origin { gid, nic: None, qp_type: QpType::Ud, qpn: datagram.source, unsolicited: false };
         let call = engine::Request {
             op: control1::OP_SEND,

@@ -11,7 +11,7 @@ pub enum Field {
     /// What sort of frame.
     Kind,
     /// The addressee's GID.
-    To,
+    Addressee,
     /// The sender's GID.
     From,
     /// The addressee's session.
@@ -44,7 +44,7 @@ impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kind => "kind",
-            Self::To => "to",
+            Self::Addressee => "to",
             Self::From => "from",
             Self::ToSession => "to_session",
             Self::FromSession => "from_session",

@@ -169,12 +169,12 @@ pub enum Body<'a> {
         bytes: &'a [u8],
     },
     /// A message of a UD queue pair: in no session, answered by nothing.
-    Datagram(Datagram<'a>),
+    Ud(UdMessage<'a>),
 }
 
 /// A message of a UD queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Datagram<'a> {
+pub struct UdMessage<'a> {
     /// The sending queue pair.
     pub source: u16,
     /// The receiving one.
@@ -253,7 +253,7 @@ impl<'a> Frame<'a> {
             return Err(FrameError::TooLong { limit: FRAME, found: bytes.len() });
         }
         let (to, from) = (Gid(header.to), Gid(header.from));
-        check(!to.is_zero(), Field::To, 0)?;
+        check(!to.is_zero(), Field::Addressee, 0)?;
         check(!from.is_zero(), Field::From, 0)?;
         let (to_session, from_session) = (header.to_session.get(), header.from_session.get());
         let has_session = header.kind != 7;
@@ -271,7 +271,7 @@ impl<'a> Frame<'a> {
                 check(bytes.len() <= PAYLOAD, Field::Part, bytes.len() as u64)?;
                 Body::Data { sequence: sequence.get(), bytes }
             }
-            7 => Body::Datagram(Datagram::parse(rest)?),
+            7 => Body::Ud(UdMessage::parse(rest)?),
             kind => return Err(FrameError::Field { field: Field::Kind, found: kind.into() }),
         };
         Ok(Self { to, from, to_session, from_session, body })
@@ -302,7 +302,7 @@ impl<'a> Frame<'a> {
                 put(&mut rest[size_of::<U64>()..], bytes);
                 (6, size_of::<U64>() + bytes.len())
             }
-            Body::Datagram(datagram) => {
+            Body::Ud(datagram) => {
                 datagram.write(rest);
                 put(&mut rest[size_of::<DatagramHead>()..], datagram.data);
                 (7, size_of::<DatagramHead>() + datagram.data.len())
@@ -347,7 +347,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Writes a datagram whose data is in the frame already, from [`DATAGRAM`] on; its length.
-    pub(super) fn seal_datagram(&self, frame: &mut [u8; FRAME], datagram: &Datagram<'_>, data: usize) -> usize {
+    pub(super) fn seal_datagram(&self, frame: &mut [u8; FRAME], datagram: &UdMessage<'_>, data: usize) -> usize {
         datagram.write(&mut frame[HEADER..]);
         self.seal(frame, 7, size_of::<DatagramHead>() + data)
     }
@@ -369,7 +369,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl<'a> Datagram<'a> {
+impl<'a> UdMessage<'a> {
     fn parse(rest: &'a [u8]) -> Result<Self, FrameError> {
         let missing = FrameError::Missing { expected: DATAGRAM, found: HEADER + rest.len() };
         let (head, data) = DatagramHead::read_from_prefix(rest).map_err(|_| missing)?;

@@ -126,7 +126,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 pub use error::{Field, FrameError};
-pub use frame::{Answers, Body, Datagram, FRAME, Frame, PAYLOAD, Request};
+pub use frame::{Answers, Body, FRAME, Frame, PAYLOAD, Request, UdMessage};
 use node::Node;
 use operations::{OpId, Operation, Operations};
 pub(super) use session::Secret;

@@ -26,13 +26,13 @@ impl State {
         if !self.is_up(nic) {
             return Ok(());
         }
-        if let Body::Datagram(datagram) = frame.body {
+        if let Body::Ud(datagram) = frame.body {
             self.datagram_came(nic, frame.from, &datagram);
             return Ok(());
         }
         let Some(index) = self.link.as_mut().and_then(|link| link.listen(now, nic, &frame)) else { return Ok(()) };
         match frame.body {
-            Body::Hello | Body::Alive | Body::Datagram(_) => {}
+            Body::Hello | Body::Alive | Body::Ud(_) => {}
             Body::Reset => self.close_node(index),
             Body::Request(request) => self.serve(index, nic, frame.from, &request),
             Body::Answers(answers) => {
