@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::faults::Faults;
+use super::memory::Mover;
 use crate::{Caps, Limits};
 
 /// A set of capabilities that real devices have had, under a name.
@@ -54,6 +55,7 @@ pub struct Config {
     pub(super) packets: u32,
     pub(super) fail_destroy: u32,
     pub(super) fail_deregister: u32,
+    pub(super) mover: Option<Mover>,
     pub(super) faults: Faults,
 }
 
@@ -92,6 +94,7 @@ impl Config {
             packets: 4096 / SCALE,
             fail_destroy: 0,
             fail_deregister: 0,
+            mover: None,
             faults: Faults::NONE,
         }
     }
@@ -133,6 +136,14 @@ impl Config {
     /// Messages that the wire holds at once; what is posted beyond them waits in its send queue.
     pub const fn packets(mut self, packets: u32) -> Self {
         self.packets = packets;
+        self
+    }
+
+    /// All registered memory is touched by `mover` alone, in any alignment; it need not be whole words to be exposed, nor
+    /// be mapped for as long as it is registered, if the mover can bear that. For a driver whose memory is another
+    /// program's.
+    pub const fn mover(mut self, mover: Mover) -> Self {
+        self.mover = Some(mover);
         self
     }
 
