@@ -13,11 +13,13 @@ mod program;
 #[allow(dead_code, unsafe_code)] // a provider, of which core's tests use more
 #[path = "../../core/tests/common/puppet.rs"]
 mod puppet;
+mod requests;
 mod wire;
 
 pub use calls::calls;
 pub use completions::completions;
 pub use link::link;
+pub use requests::requests;
 pub use wire::{endpoint, frames};
 
 /// What an input came to do: that a corpus does all of it is tested.

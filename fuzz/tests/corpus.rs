@@ -152,3 +152,37 @@ fn the_link_corpus_holds_and_comes_to_everything() {
     ];
     replay_all("link", efa_fuzz::link, &expected);
 }
+
+#[test]
+fn the_requests_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "EBUSY",
+        "EFAULT",
+        "EINVAL",
+        "ENOENT",
+        "ENOSPC",
+        "EOPNOTSUPP",
+        "EPROTONOSUPPORT",
+        "a GID asked for",
+        "a channel made",
+        "a completion queue destroyed",
+        "a completion queue made",
+        "a device opened",
+        "a domain destroyed",
+        "a domain made",
+        "a file of asynchronous events made",
+        "a port asked for",
+        "a queue pair asked for",
+        "a queue pair destroyed",
+        "a queue pair made",
+        "a queue pair moved",
+        "all GIDs asked for",
+        "an address handle destroyed",
+        "an address handle made",
+        "device attributes asked for",
+        "fewer device attributes asked for",
+        "memory deregistered",
+        "memory registered",
+    ];
+    replay_all("requests", efa_fuzz::requests, &expected);
+}

@@ -3,8 +3,11 @@
 #![allow(unsafe_code)]
 
 use core::mem;
+use core::ptr::NonNull;
 
-use super::ring::{Block, Line, Ring};
+use super::given::{CqMemory, QpRings};
+use super::notify::Notify;
+use super::ring::{Block, Doorbell, Line, Ring};
 use super::tables::{Cq, NICS, Qp};
 use super::wire::{Owner, QpMemory};
 #[cfg(feature = "alloc")]
@@ -57,11 +60,6 @@ impl SoftDevice {
         Ok(Self { owner, nic, id, gid })
     }
 
-    #[cfg(feature = "alloc")]
-    pub(super) fn wire(&self) -> &super::wire::Wire {
-        &self.owner
-    }
-
     /// One more device on the same wire, of the same kind, with an address and queue pair numbers of its own.
     ///
     /// # Errors
@@ -93,7 +91,15 @@ impl SoftDevice {
         *self.owner.lock().counters(self.nic)
     }
 
-    fn invalid(&self, verb: Verb, made_by: &[&Self]) -> Result<(), Error> {
+    pub(super) fn wire(&self) -> &Owner {
+        &self.owner
+    }
+
+    pub(super) fn nic(&self) -> u8 {
+        self.nic
+    }
+
+    pub(super) fn invalid(&self, verb: Verb, made_by: &[&Self]) -> Result<(), Error> {
         // By the wire itself: device numbers end, and the devices after the last have the same.
         let ours = made_by.iter().all(|device| core::ptr::eq(&*device.owner, &*self.owner) && device.nic == self.nic);
         if ours { Ok(()) } else { Err(verbs::refused(verb, verbs::EINVAL)) }
@@ -179,7 +185,39 @@ impl Drop for SoftCq {
     }
 }
 
+impl SoftPd {
+    pub(super) fn device(&self) -> &SoftDevice {
+        &self.device
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+}
+
+impl SoftCq {
+    pub(super) fn device(&self) -> &SoftDevice {
+        &self.device
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+}
+
 impl SoftQp {
+    pub(super) fn device(&self) -> &SoftDevice {
+        &self.device
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive
+    }
+
     fn destroy(&mut self) -> Result<(), Error> {
         if !self.alive {
             return Err(verbs::refused(Verb::DestroyQp, verbs::EINVAL));
@@ -262,8 +300,9 @@ unsafe impl Provider for SoftDevice {
         if let Err(error) = self.invalid(Verb::RegMr, &[&pd.device]) {
             return Err((memory, error));
         }
+        let iova = memory.parts().base.addr().get() as u64;
         // SAFETY: by the caller's word.
-        unsafe { objects::register(&self.owner, self.nic, pd.index, memory, access) }
+        unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, access) }
     }
 
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {
@@ -272,122 +311,11 @@ unsafe impl Provider for SoftDevice {
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<SoftCq, Error> {
-        let entries = verbs::check_cq(self.owner.caps, &self.owner.limits, init)?;
-        let entry_size = if init.sgid { 32 } else { 16 };
-        let mut state = self.owner.lock();
-        state.call(self.nic, Verb::CreateCq)?;
-        let index = state.vacant_cq()?;
-        let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
-        let memory = self.owner.shared.memory.completion_queue(index.into(), lines);
-        let memory: Block<Line> = memory.ok_or(verbs::refused(Verb::CreateCq, verbs::ENOMEM))?;
-        let base = memory.base().cast();
-        // SAFETY: the block has the entries and goes where the ring goes.
-        let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
-        ring.clear();
-        // The consumer begins at the first entry of an even round.
-        let round = 2 * entries;
-        let produced = state
-            .config
-            .faults
-            .near_wrap
-            .map_or(0, |steps| 0u32.wrapping_sub(u32::from(steps) / round * round + round));
-        if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, _memory: memory });
-        }
-        drop(state);
-        let ring = CqRing { base, entries, entry_size };
-        Ok(SoftCq { device: self.clone(), index, ring, unsolicited: init.unsolicited })
+        self.make_cq(init, None)
     }
 
     fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
-        self.invalid(Verb::CreateQp, &[&pd.device, &send.device, &recv.device])?;
-        let (pd, send_cq, recv_cq) = (pd.clone(), send.clone(), recv.clone());
-        let limits = &self.owner.limits;
-        let depths = verbs::check_qp(self.owner.caps, limits, init)?;
-        if init.unsolicited && !recv.unsolicited {
-            return Err(verbs::refused(Verb::CreateQp, verbs::EINVAL));
-        }
-        let recv_sge = init.recv_sge.max(1);
-        let mut state = self.owner.lock();
-        let vacant = state.call(self.nic, Verb::CreateQp).and_then(|()| state.vacant_qp(self.nic));
-        let (index, qpn) = match vacant {
-            Ok(vacant) => vacant,
-            Err(error) => {
-                drop(state);
-                return Err(error);
-            }
-        };
-        let shared = &self.owner.shared;
-        let memory = shared.memory.queue_pair(index.into(), depths);
-        let (Some(memory), Some((bells, send_doorbell, recv_doorbell))) = (memory, shared.doorbells(index.into()))
-        else {
-            drop(state);
-            return Err(verbs::refused(Verb::CreateQp, verbs::ENOMEM));
-        };
-        send_doorbell.clear();
-        recv_doorbell.clear();
-        let (send_base, recv_base) = (memory.send.base().cast(), memory.recv.base().cast());
-        // SAFETY: the block has the entries, and outlives the queue pair's place in the table.
-        let send_ring = unsafe { Ring::new(send_base, depths.send, (init.entry_size / 8) as u8) };
-        // SAFETY: as above.
-        let recv_ring = unsafe { Ring::new(recv_base, depths.descriptors, 2) };
-        let (strangers, req_id_64) = (state.config.faults.unknown_senders, state.config.req_id_64);
-        let generation = state.enter_qp(
-            index,
-            Qp {
-                nic: self.nic,
-                qp_type: init.qp_type,
-                qpn,
-                pd: pd.index,
-                send_cq: send_cq.index,
-                recv_cq: recv_cq.index,
-                state: QpState::Reset,
-                qkey: 0,
-                ops: init.ops,
-                unsolicited: init.unsolicited,
-                inline: init.inline,
-                inline_write: init.inline_write,
-                rnr_retry: 7,
-                send: send_ring,
-                send_doorbell,
-                fetched: 0,
-                completed: 0,
-                last: 0,
-                recv: recv_ring,
-                recv_doorbell,
-                send_sge: init.send_sge,
-                recv_sge,
-                taken: 0,
-                strangers,
-                dead: false,
-            },
-        );
-        state.haunt(index, generation);
-        let queues = Queues {
-            qpn: Qpn(qpn),
-            generation,
-            send: SendRing {
-                entries: send_base,
-                doorbell: (&bells.send).into(),
-                depth: depths.send,
-                entry_size: init.entry_size,
-                max_batch: (limits.max_batch / depths.width).clamp(1, depths.send as u16),
-                inline: init.inline,
-                req_id_64,
-                slots: memory.send_slots.vacant(),
-            },
-            recv: RecvRing {
-                entries: recv_base,
-                doorbell: (&bells.recv).into(),
-                descriptors: depths.descriptors,
-                depth: depths.recv,
-                max_sge: recv_sge,
-                slots: memory.recv_slots.vacant(),
-            },
-        };
-        drop(state);
-        let device = self.clone();
-        Ok(SoftQp { device, index, alive: true, queues, memory: Some(memory), pd, send: send_cq, recv: recv_cq })
+        self.make_qp(pd, send, recv, init, None)
     }
 
     fn modify_qp(&self, qp: &mut SoftQp, attr: &QpAttr) -> Result<(), Error> {
@@ -417,5 +345,161 @@ unsafe impl Provider for SoftDevice {
 
     fn completions(&self, cq: &SoftCq) -> CqRing {
         cq.ring
+    }
+}
+
+impl SoftDevice {
+    pub(super) fn make_cq(&self, init: &CqInit, given: Option<CqMemory>) -> Result<SoftCq, Error> {
+        let entries = verbs::check_cq(self.owner.caps, &self.owner.limits, init)?;
+        let entry_size = if init.sgid { 32 } else { 16 };
+        let mut state = self.owner.lock();
+        state.call(self.nic, Verb::CreateCq)?;
+        let index = state.vacant_cq()?;
+        let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
+        let (memory, base) = match given {
+            Some(given) => (None, given.ring),
+            None => {
+                let memory = self.owner.shared.memory.completion_queue(index.into(), lines);
+                let memory: Block<Line> = memory.ok_or(verbs::refused(Verb::CreateCq, verbs::ENOMEM))?;
+                let base = memory.base().cast();
+                (Some(memory), base)
+            }
+        };
+        // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
+        let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
+        ring.clear();
+        // The consumer begins at the first entry of an even round.
+        let round = 2 * entries;
+        let produced = state
+            .config
+            .faults
+            .near_wrap
+            .map_or(0, |steps| 0u32.wrapping_sub(u32::from(steps) / round * round + round));
+        let notify = given.and_then(|given| given.doorbell).map(|doorbell| {
+            // SAFETY: by the giver's word.
+            let doorbell = unsafe { Doorbell::new(doorbell) };
+            doorbell.clear();
+            Notify::new(doorbell, produced)
+        });
+        if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
+            *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, notify, _memory: memory });
+        }
+        drop(state);
+        let ring = CqRing { base, entries, entry_size };
+        Ok(SoftCq { device: self.clone(), index, ring, unsolicited: init.unsolicited })
+    }
+
+    pub(super) fn make_qp(
+        &self,
+        pd: &SoftPd,
+        send: &SoftCq,
+        recv: &SoftCq,
+        init: &QpInit,
+        given: Option<QpRings>,
+    ) -> Result<SoftQp, Error> {
+        self.invalid(Verb::CreateQp, &[&pd.device, &send.device, &recv.device])?;
+        let (pd, send_cq, recv_cq) = (pd.clone(), send.clone(), recv.clone());
+        let limits = &self.owner.limits;
+        let depths = verbs::check_qp(self.owner.caps, limits, init)?;
+        if init.unsolicited && !recv.unsolicited {
+            return Err(verbs::refused(Verb::CreateQp, verbs::EINVAL));
+        }
+        let recv_sge = init.recv_sge.max(1);
+        let mut state = self.owner.lock();
+        let vacant = state.call(self.nic, Verb::CreateQp).and_then(|()| state.vacant_qp(self.nic));
+        let (index, qpn) = match vacant {
+            Ok(vacant) => vacant,
+            Err(error) => {
+                drop(state);
+                return Err(error);
+            }
+        };
+        let (memory, rings) = match given {
+            Some(rings) => (None, rings),
+            None => {
+                let shared = &self.owner.shared;
+                let memory = shared.memory.queue_pair(index.into(), depths);
+                let (Some(memory), Some(bells)) = (memory, shared.doorbells.get(index.into())) else {
+                    drop(state);
+                    return Err(verbs::refused(Verb::CreateQp, verbs::ENOMEM));
+                };
+                let rings = QpRings {
+                    send: memory.send.base().cast(),
+                    recv: memory.recv.base().cast(),
+                    send_doorbell: (&bells.send).into(),
+                    recv_doorbell: (&bells.recv).into(),
+                };
+                (Some(memory), rings)
+            }
+        };
+        // SAFETY: the block has the entries, and outlives the queue pair's place in the table; memory that was given
+        // does by its giver's word.
+        let send_ring = unsafe { Ring::new(rings.send, depths.send, (init.entry_size / 8) as u8) };
+        // SAFETY: as above.
+        let recv_ring = unsafe { Ring::new(rings.recv, depths.descriptors, 2) };
+        // SAFETY: in a table that outlives the wire's state, where this goes, or by the giver's word.
+        let send_doorbell = unsafe { Doorbell::new(rings.send_doorbell) };
+        // SAFETY: as above.
+        let recv_doorbell = unsafe { Doorbell::new(rings.recv_doorbell) };
+        send_doorbell.clear();
+        recv_doorbell.clear();
+        let (strangers, req_id_64) = (state.config.faults.unknown_senders, state.config.req_id_64);
+        let generation = state.enter_qp(
+            index,
+            Qp {
+                nic: self.nic,
+                qp_type: init.qp_type,
+                qpn,
+                pd: pd.index,
+                send_cq: send_cq.index,
+                recv_cq: recv_cq.index,
+                state: QpState::Reset,
+                qkey: 0,
+                ops: init.ops,
+                unsolicited: init.unsolicited,
+                inline: init.inline,
+                inline_write: init.inline_write,
+                rnr_retry: 7,
+                send: send_ring,
+                send_doorbell,
+                fetched: 0,
+                restarted: false,
+                completed: 0,
+                last: 0,
+                recv: recv_ring,
+                recv_doorbell,
+                send_sge: init.send_sge,
+                recv_sge,
+                taken: 0,
+                strangers,
+                dead: false,
+            },
+        );
+        state.haunt(index, generation);
+        let queues = Queues {
+            qpn: Qpn(qpn),
+            generation,
+            send: SendRing {
+                entries: rings.send,
+                doorbell: rings.send_doorbell,
+                depth: depths.send,
+                entry_size: init.entry_size,
+                max_batch: (limits.max_batch / depths.width).clamp(1, depths.send as u16),
+                inline: init.inline,
+                req_id_64,
+                slots: memory.as_ref().map_or(NonNull::dangling(), |memory| memory.send_slots.vacant()),
+            },
+            recv: RecvRing {
+                entries: rings.recv,
+                doorbell: rings.recv_doorbell,
+                descriptors: depths.descriptors,
+                depth: depths.recv,
+                max_sge: recv_sge,
+                slots: memory.as_ref().map_or(NonNull::dangling(), |memory| memory.recv_slots.vacant()),
+            },
+        };
+        drop(state);
+        let device = self.clone();
+        Ok(SoftQp { device, index, alive: true, queues, memory, pd, send: send_cq, recv: recv_cq })
     }
 }

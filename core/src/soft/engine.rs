@@ -56,7 +56,7 @@ impl State {
             return;
         }
         let Some(qp) = self.qp(index) else { return };
-        let (ring, mut next, nic, mut last) = (qp.send, qp.fetched, qp.nic, qp.last);
+        let (ring, mut next, nic, mut last, restarted) = (qp.send, qp.fetched, qp.nic, qp.last, qp.restarted);
         if qp.state != QpState::Rts {
             return if qp.state == QpState::Sqe {
                 self.flush_sends(index)
@@ -76,7 +76,8 @@ impl State {
                 *word = ring.load(at, quad);
             }
             // The phase is told apart by making a right one zero.
-            entry[0] ^= Quad::from(ring.phase(at)) << 24;
+            let phase = if restarted { (entry[0] >> 24) as u8 & control2::PHASE } else { ring.phase(at) };
+            entry[0] ^= Quad::from(phase) << 24;
             // A trial is begun below, where there is one.
             *packet = Packet { entry, qp: index, trial: packet.trial, ..Packet::FREE };
             last = entry[3];
@@ -89,6 +90,7 @@ impl State {
             }
             next = next.wrapping_add(1);
         }
+        self.steps = self.steps.wrapping_add(1);
         if let Some(qp) = self.qp_mut(index) {
             (qp.fetched, qp.last) = (next, last);
         }
@@ -139,6 +141,7 @@ impl State {
                 self.conclude(qp, entry, status);
             }
             Verdict::Moved(bytes) => {
+                self.steps = self.steps.wrapping_add(1);
                 if let Some(packet) = self.packet_at_mut(self.head) {
                     packet.done = packet.done.saturating_add(bytes);
                 }
@@ -162,6 +165,7 @@ impl State {
     pub(super) fn pop(&mut self) {
         self.head = self.place(1);
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.steps = self.steps.wrapping_add(1);
     }
 
     /// Completes a message that is off the wire; `entry` is how its send entry begins.

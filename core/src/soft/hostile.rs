@@ -131,6 +131,7 @@ impl State {
         match self.attempt(packet) {
             Verdict::Failed(status) => self.end_answered(qp, entry, status),
             Verdict::Moved(bytes) => {
+                self.steps = self.steps.wrapping_add(1);
                 if let Some(packet) = self.packet_at_mut(self.head) {
                     packet.done = packet.done.saturating_add(bytes);
                     packet.trial.losses = 0;

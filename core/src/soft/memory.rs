@@ -2,6 +2,7 @@
 //!
 //! Memory that peers may reach is touched by atomic whole words alone, part-words by compare-exchange:
 //! its owner looks at it at the same time. All else belongs to the request in flight and is copied plainly.
+//! Where the wire has a mover, that alone touches registered memory: see [`Config::mover`](super::Config::mover).
 //! Not known here: keys, rights and who may ask; see `tables`.
 
 #![allow(unsafe_code)]
@@ -9,6 +10,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use crate::flags::Access;
 use crate::memory::{RawMemory, RawParts, load, store};
 use crate::ring::{AtomicWord, Word};
 
@@ -18,7 +20,60 @@ const WORD: usize = size_of::<Word>();
 #[derive(Debug)]
 pub(super) struct Registered {
     memory: RawMemory,
-    exposed: bool,
+    /// Where the device sees the first byte.
+    iova: u64,
+    reach: Reach,
+}
+
+/// How memory may be touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reach {
+    /// By nobody else for now.
+    Plain,
+    /// By whole words, atomically.
+    Words,
+    /// By a call of the driver's.
+    Moved(Mover),
+}
+
+impl Reach {
+    pub(super) fn of(access: Access, mover: Option<Mover>) -> Self {
+        match mover {
+            Some(mover) => Self::Moved(mover),
+            None if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) => Self::Words,
+            None => Self::Plain,
+        }
+    }
+}
+
+/// Moves bytes to and from registered memory in the device's stead.
+#[derive(Clone, Copy)]
+pub struct Mover(unsafe fn(*mut u8, *const u8, usize));
+
+impl Mover {
+    /// A mover that calls `copy` with a target, a source and a number of bytes.
+    ///
+    /// # Safety
+    /// `copy` reads and writes no other bytes than those, does so whoever else writes or unmaps them meanwhile, and
+    /// calls nothing of the device. One of the two is memory that was registered; the other is too, or is the device's
+    /// own and then valid, and nobody else's for now.
+    pub const unsafe fn new(copy: unsafe fn(*mut u8, *const u8, usize)) -> Self {
+        Self(copy)
+    }
+}
+
+impl PartialEq for Mover {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Mover {}
+
+impl core::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Mover").finish_non_exhaustive()
+    }
 }
 
 /// Some bytes of registered memory, while it is registered.
@@ -26,7 +81,7 @@ pub(super) struct Registered {
 pub(super) struct Span<'a> {
     base: NonNull<u8>,
     len: usize,
-    exposed: bool,
+    reach: Reach,
     of: PhantomData<&'a Registered>,
 }
 
@@ -37,9 +92,9 @@ impl Registered {
     }
 
     /// # Safety
-    /// As for [`Provider::reg_mr`](crate::Provider::reg_mr); if `exposed`, the memory is whole words.
-    pub(super) unsafe fn new(memory: RawMemory, exposed: bool) -> Self {
-        Self { memory, exposed }
+    /// As for [`Provider::reg_mr`](crate::Provider::reg_mr); if reached by words, the memory is whole words.
+    pub(super) unsafe fn new(memory: RawMemory, iova: u64, reach: Reach) -> Self {
+        Self { memory, iova, reach }
     }
 
     pub(super) fn into_memory(self) -> RawMemory {
@@ -50,14 +105,14 @@ impl Registered {
     #[inline(always)]
     pub(super) fn span(&self, addr: u64, len: u32) -> Option<Span<'_>> {
         let parts = self.memory.parts();
-        let offset = usize::try_from(addr.checked_sub(parts.base.addr().get() as u64)?).ok()?;
+        let offset = usize::try_from(addr.checked_sub(self.iova)?).ok()?;
         let len = usize::try_from(len).ok()?;
         if parts.len.checked_sub(offset)? < len {
             return None;
         }
         // SAFETY: offset <= len of the memory.
         let base = unsafe { parts.base.add(offset) };
-        Some(Span { base, len, exposed: self.exposed, of: PhantomData })
+        Some(Span { base, len, reach: self.reach, of: PhantomData })
     }
 }
 
@@ -76,7 +131,7 @@ impl<'a> Source<'a> {
     /// Bytes that are in no region.
     #[inline(always)]
     pub(super) fn of_bytes(bytes: &'a [u8]) -> Self {
-        Self(Span { len: bytes.len(), base: NonNull::from(bytes).cast(), exposed: false, of: PhantomData })
+        Self(Span { len: bytes.len(), base: NonNull::from(bytes).cast(), reach: Reach::Plain, of: PhantomData })
     }
 
     #[inline(always)]
@@ -95,7 +150,7 @@ impl<'a> Span<'a> {
     /// Bytes that are in no region.
     #[cfg(feature = "alloc")]
     pub(super) fn of_bytes(bytes: &'a mut [u8]) -> Self {
-        Self { len: bytes.len(), base: NonNull::from(bytes).cast(), exposed: false, of: PhantomData }
+        Self { len: bytes.len(), base: NonNull::from(bytes).cast(), reach: Reach::Plain, of: PhantomData }
     }
 
     #[inline(always)]
@@ -120,15 +175,17 @@ impl<'a> Span<'a> {
 pub(super) fn copy(to: Span<'_>, Source(from): Source<'_>) {
     let len = to.len.min(from.len);
     let (target, source) = (to.base.as_ptr(), from.base.as_ptr());
-    match (to.exposed, from.exposed) {
+    match (to.reach, from.reach) {
+        // SAFETY: `len` bytes of registered memory, or of the device's own.
+        (Reach::Moved(Mover(copy)), _) | (_, Reach::Moved(Mover(copy))) => unsafe { copy(target, source, len) },
         // SAFETY: both valid for `len` bytes and nobody else's for now.
-        (false, false) => unsafe { core::ptr::copy(source, target, len) },
+        (Reach::Plain, Reach::Plain) => unsafe { core::ptr::copy(source, target, len) },
         // SAFETY: valid for `len` bytes; the target is whole words.
-        (true, false) => unsafe { store(target, source, len) },
+        (Reach::Words, Reach::Plain) => unsafe { store(target, source, len) },
         // SAFETY: valid for `len` bytes; the source is whole words.
-        (false, true) => unsafe { load(target, source, len) },
+        (Reach::Plain, Reach::Words) => unsafe { load(target, source, len) },
         // SAFETY: valid for `len` bytes; both are whole words.
-        (true, true) => unsafe { exchange(target, source, len) },
+        (Reach::Words, Reach::Words) => unsafe { exchange(target, source, len) },
     }
 }
 
@@ -158,6 +215,10 @@ mod tests {
     use super::*;
     use std::{vec, vec::Vec};
 
+    fn reach(exposed: bool) -> Reach {
+        if exposed { Reach::Words } else { Reach::Plain }
+    }
+
     /// Whatever the alignment and kind of either side, the same bytes arrive and no others change.
     #[test]
     fn bytes_arrive_at_every_alignment_between_every_two_kinds_of_memory() {
@@ -174,7 +235,7 @@ mod tests {
                     let mut target = vec![0xAAAA_AAAA_AAAA_AAAAu64; words];
                     let from = NonNull::from(source.as_mut_slice()).cast::<u8>();
                     let to = NonNull::from(target.as_mut_slice()).cast::<u8>();
-                    let whole = |base, exposed| Span { base, len: words * 8, exposed, of: PhantomData };
+                    let whole = |base, exposed| Span { base, len: words * 8, reach: reach(exposed), of: PhantomData };
                     copy(
                         whole(to, kinds & 1 != 0).part(to_at, len),
                         whole(from, kinds & 2 != 0).part(from_at, len).into(),
@@ -196,7 +257,7 @@ mod tests {
             let mut expected: Vec<u8> = memory.iter().flat_map(|w| w.to_ne_bytes()).collect();
             expected.copy_within(from_at..from_at + 1900, to_at);
             let base = NonNull::from(memory.as_mut_slice()).cast::<u8>();
-            let whole = Span { base, len: 2560, exposed: true, of: PhantomData };
+            let whole = Span { base, len: 2560, reach: Reach::Words, of: PhantomData };
             copy(whole.part(to_at, 1900), whole.part(from_at, 1900).into());
             assert!(memory.iter().flat_map(|w| w.to_ne_bytes()).eq(expected), "from {from_at} to {to_at}");
         }

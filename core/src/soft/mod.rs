@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `profile`, `faults`, `counters` | what goes in, what comes out |
 //! | `device` | the provider and its handles |
+//! | `given`, `notify` | queues in the driver's own memory, and events |
 //! | `pair` | two connected endpoints, for tests |
 //! | `storage` | tables in static memory or on the heap |
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
@@ -27,10 +28,12 @@ mod datagram;
 mod device;
 mod engine;
 mod faults;
+mod given;
 mod hostile;
 #[cfg(feature = "alloc")]
 pub mod link;
 mod memory;
+mod notify;
 mod objects;
 #[cfg(feature = "alloc")]
 mod pair;
@@ -47,6 +50,8 @@ mod wire;
 
 pub use counters::Counters;
 pub use device::{SoftCq, SoftDevice, SoftPd, SoftQp};
+pub use given::{CqMemory, QpRings};
+pub use memory::Mover;
 #[cfg(feature = "alloc")]
 pub use pair::{Side, pair, pair_of};
 pub use profile::{Config, Profile};

@@ -10,9 +10,10 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use super::memory::{Reach, Registered};
 use super::tables::{Ah as AhRecord, MAX_MR, Mr as MrRecord, NICS, State};
+use super::verbs;
 use super::wire::{Guard, Owner};
-use super::{memory::Registered, verbs};
 use crate::flags::Access;
 use crate::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use crate::peer::{Ah, AhAttr, AhObject};
@@ -97,14 +98,15 @@ pub(super) unsafe fn register(
     nic: u8,
     pd: u16,
     memory: RawMemory,
+    iova: u64,
     access: Access,
 ) -> Result<Mr, (RawMemory, Error)> {
-    let exposed = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
     let mut state = owner.lock();
+    let reach = Reach::of(access, state.config.mover);
     if let Err(error) = state.call(nic, Verb::RegMr) {
         return Err((memory, error));
     }
-    let index = match verbs::check_region(&state, nic, pd, memory.parts(), access, exposed) {
+    let index = match verbs::check_region(&state, nic, pd, memory.parts(), access, reach) {
         Ok(index) => index,
         Err(error) => return Err((memory, error)),
     };
@@ -116,17 +118,9 @@ pub(super) unsafe fn register(
     let id = domain.id;
     let (lkey, rkey) = state.keys(index);
     let access = if access.contains(Access::REMOTE_WRITE) { access | Access::LOCAL_WRITE } else { access };
-    let attr = MrAttr {
-        base: parts.base,
-        len: parts.len,
-        iova: parts.base.addr().get() as u64,
-        lkey: LKey(lkey),
-        rkey: RKey(rkey),
-        pd: id,
-        access,
-    };
-    // SAFETY: by the caller's word; exposed memory was found to be whole words.
-    let memory = unsafe { Registered::new(memory, exposed) };
+    let attr = MrAttr { base: parts.base, len: parts.len, iova, lkey: LKey(lkey), rkey: RKey(rkey), pd: id, access };
+    // SAFETY: by the caller's word; what is reached by words was found to be whole words.
+    let memory = unsafe { Registered::new(memory, iova, reach) };
     if let Some(entry) = state.tables.mrs.get_mut(index % MAX_MR) {
         entry.mr = Some(MrRecord { nic, pd, lkey, rkey, access, memory });
         entry.busy = true;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::faults::Faults;
+use super::memory::Mover;
 use crate::{Caps, Gid, Limits};
 
 /// A set of capabilities that real devices have had, under a name.
@@ -60,6 +61,7 @@ pub struct Config {
     pub(super) patience: u64,
     pub(super) fail_destroy: u32,
     pub(super) fail_deregister: u32,
+    pub(super) mover: Option<Mover>,
     pub(super) faults: Faults,
 }
 
@@ -101,6 +103,7 @@ impl Config {
             patience: 10_000_000,
             fail_destroy: 0,
             fail_deregister: 0,
+            mover: None,
             faults: Faults::NONE,
         }
     }
@@ -168,6 +171,14 @@ impl Config {
     #[cfg(feature = "alloc")]
     pub const fn patience(mut self, microseconds: u64) -> Self {
         self.patience = microseconds;
+        self
+    }
+
+    /// All registered memory is touched by `mover` alone, in any alignment; it need not be whole words to be exposed, nor
+    /// be mapped for as long as it is registered, if the mover can bear that. For a driver whose memory is another
+    /// program's.
+    pub const fn mover(mut self, mover: Mover) -> Self {
+        self.mover = Some(mover);
         self
     }
 

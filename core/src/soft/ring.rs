@@ -192,6 +192,11 @@ impl Doorbell {
         self.register().load(Ordering::Acquire) as u16
     }
 
+    /// All of it.
+    pub(super) fn word(&self) -> u32 {
+        self.register().load(Ordering::Acquire)
+    }
+
     pub(super) fn clear(&self) {
         self.register().store(0, Ordering::Relaxed);
     }

@@ -13,6 +13,7 @@ use super::completion::Arrival;
 use super::faults::{Overruns, VERBS};
 use super::hostile::Trial;
 use super::memory::{Registered, Span};
+use super::notify::Notify;
 use super::ring::{Block, Doorbell, Line, Ring};
 use super::slab::Slab;
 use super::{Config, Counters};
@@ -60,6 +61,8 @@ pub(super) struct State {
     pub(super) head: usize,
     pub(super) in_flight: usize,
     pub(super) round: u32,
+    /// Counts whatever the device does.
+    pub(super) steps: u32,
     /// Whether messages need more than to be delivered, and completions more than to be written.
     pub(super) hostile: bool,
     pub(super) watching: bool,
@@ -101,8 +104,10 @@ pub(super) struct Cq {
     /// Unsolicited arrivals not known to be read, and entries in all: counted only if overruns are.
     pub(super) unsolicited: u32,
     pub(super) written: u32,
-    /// Keeps the ring.
-    pub(super) _memory: Block<Line>,
+    /// Of one with a doorbell.
+    pub(super) notify: Option<Notify>,
+    /// Keeps the ring, unless it is the driver's.
+    pub(super) _memory: Option<Block<Line>>,
 }
 
 /// A queue pair number of one device.
@@ -154,6 +159,8 @@ pub(super) struct Qp {
     pub(super) send_doorbell: Doorbell,
     /// Send entries taken from the ring, and those completed; both free-running.
     pub(super) fetched: u16,
+    /// It was reset: what phase the driver writes from then on is not known, since libefa goes on with the one it had.
+    pub(super) restarted: bool,
     pub(super) completed: u16,
     /// The fourth quad of the last one taken: the upper bits of its request id.
     pub(super) last: Quad,
@@ -294,6 +301,7 @@ impl State {
             head: 0,
             in_flight: 0,
             round: 0u32.wrapping_sub(config.faults.near_wrap.unwrap_or(0).into()),
+            steps: 0,
             hostile: config.faults.on_wire(),
             watching: config.faults.overruns != Overruns::Unseen,
             #[cfg(feature = "alloc")]

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::memory::Registered;
+use super::memory::{Reach, Registered};
 use super::tables::{Cq, Live, NICS, Number, Pd, Qp, QpEntry, State};
 use crate::entry::Quad;
 use crate::flags::{Access, QpAttrMask as Mask, SendOps};
@@ -116,7 +116,7 @@ pub(super) fn check_region(
     pd: u16,
     parts: RawParts,
     access: Access,
-    exposed: bool,
+    reach: Reach,
 ) -> Result<usize, Error> {
     let (caps, limits) = (state.config.caps, &state.config.limits);
     if parts.len == 0 {
@@ -135,7 +135,7 @@ pub(super) fn check_region(
     if parts.len as u64 > limits.max_mr_size {
         return Err(Error::AboveLimit { what: Limit::RegionBytes, asked: parts.len as u64, limit: limits.max_mr_size });
     }
-    if exposed && !Registered::is_whole_words(parts) {
+    if reach == Reach::Words && !Registered::is_whole_words(parts) {
         return Err(Error::Misaligned {
             address: parts.base.addr().get() as u64,
             len: parts.len as u64,
@@ -340,7 +340,7 @@ impl State {
     fn reset(&mut self, index: u16) {
         self.purge(index, false);
         let Some(qp) = self.qp_mut(index) else { return };
-        (qp.fetched, qp.completed, qp.taken) = (0, 0, 0);
+        (qp.fetched, qp.completed, qp.taken, qp.restarted) = (0, 0, 0, true);
         (qp.qkey, qp.rnr_retry) = (0, 7);
         qp.send_doorbell.clear();
         qp.recv_doorbell.clear();

@@ -5,14 +5,13 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "alloc")]
 use alloc::sync::Arc;
 
 use super::objects::{AhCell, MrCell};
-use super::ring::{Block, Doorbell, Doorbells, Line, SlotCell};
+use super::ring::{Block, Doorbells, Line, SlotCell};
 use super::slab::SharedSlab;
 use super::tables::{NICS, State};
 use super::verbs::Depths;
@@ -105,18 +104,6 @@ impl QueueMemory {
 /// The first `len` elements of the share at `index`.
 fn share<T>(all: &'static [T], index: usize, each: usize, len: usize) -> Option<&'static [T]> {
     all.chunks_exact(each).nth(index)?.get(..len)
-}
-
-impl Shared {
-    /// The doorbells of the queue pair at `index`: where its driver rings, and as the device sees them.
-    pub(super) fn doorbells(&self, index: usize) -> Option<(&Doorbells, Doorbell, Doorbell)> {
-        let bells = self.doorbells.get(index)?;
-        // SAFETY: the table is the wire's, which outlives its state, where this goes.
-        let send = unsafe { Doorbell::new(NonNull::from(&bells.send)) };
-        // SAFETY: as above.
-        let recv = unsafe { Doorbell::new(NonNull::from(&bells.recv)) };
-        Some((bells, send, recv))
-    }
 }
 
 // SAFETY: the state is reached by one thread at a time, under the lock, and is `Send`; all else is `Sync`.

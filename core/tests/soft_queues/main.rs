@@ -5,6 +5,7 @@ mod bytes;
 mod control;
 mod datagrams;
 mod driver;
+mod given;
 mod lives;
 mod order;
 mod overruns;

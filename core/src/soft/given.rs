@@ -1,0 +1,134 @@
+//! Queues in memory that the driver has already, and what such a driver needs besides.
+//!
+//! For a driver that is another program, behind a kernel's ABI: it maps the rings and doorbells itself, writes whatever
+//! it likes into them at any time, keeps its own account of what is in flight, and sleeps until a completion queue that
+//! it armed has something for it.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use super::{SoftCq, SoftDevice, SoftPd, SoftQp, objects, verbs};
+#[cfg(doc)]
+use crate::Provider;
+use crate::flags::Access;
+use crate::memory::{Mr, RawMemory};
+use crate::ring::AtomicWord;
+use crate::{CqInit, Error, QpInit, Verb};
+
+/// Where a completion queue is: `entries`, rounded up to a power of two, of 16 bytes, or of 32 if
+/// [`CqInit::sgid`], and its doorbell if it is to raise events.
+#[derive(Clone, Copy, Debug)]
+pub struct CqMemory {
+    /// The ring, aligned to 64 bytes.
+    pub ring: NonNull<AtomicWord>,
+    /// Bits 15:0 count the entries consumed, 30:29 the events taken, 31 arms: see [`SoftCq::take_event`].
+    pub doorbell: Option<NonNull<AtomicU32>>,
+}
+
+/// Where a queue pair's rings are: as many entries as its depths rounded up to powers of two, a receive having
+/// [`QpInit::recv_sge`] descriptors of 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct QpRings {
+    /// Send entries, aligned to 64 bytes.
+    pub send: NonNull<AtomicWord>,
+    /// Receive descriptors, aligned to 64 bytes.
+    pub recv: NonNull<AtomicWord>,
+    /// Counts the send entries written.
+    pub send_doorbell: NonNull<AtomicU32>,
+    /// Counts the receive descriptors written.
+    pub recv_doorbell: NonNull<AtomicU32>,
+}
+
+impl SoftDevice {
+    /// [`Provider::create_cq`] in memory given by the caller, which it clears.
+    ///
+    /// # Errors
+    /// As `create_cq`; the memory is then not used.
+    ///
+    /// # Safety
+    /// Until the last handle of the queue is dropped the memory is valid and everybody reaches it by atomics, as another
+    /// program's writes are.
+    pub unsafe fn create_cq_in(&self, init: &CqInit, memory: CqMemory) -> Result<SoftCq, Error> {
+        self.make_cq(init, Some(memory))
+    }
+
+    /// [`Provider::create_qp`] with rings and doorbells given by the caller, which it clears. The queue pair has no slots
+    /// for what is in flight: [`Provider::queues`] of it is good for its number alone.
+    ///
+    /// # Errors
+    /// As `create_qp`; the memory is then not used.
+    ///
+    /// # Safety
+    /// Until the handle is dropped the memory is valid and everybody reaches it by atomics, as another program's writes
+    /// are.
+    pub unsafe fn create_qp_in(
+        &self,
+        pd: &SoftPd,
+        send: &SoftCq,
+        recv: &SoftCq,
+        init: &QpInit,
+        rings: QpRings,
+    ) -> Result<SoftQp, Error> {
+        self.make_qp(pd, send, recv, init, Some(rings))
+    }
+
+    /// [`Provider::reg_mr`], the device seeing the first byte at `iova`.
+    ///
+    /// # Errors
+    /// As `reg_mr`.
+    ///
+    /// # Safety
+    /// As for `reg_mr`.
+    pub unsafe fn reg_mr_at(
+        &self,
+        pd: &SoftPd,
+        memory: RawMemory,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, (RawMemory, Error)> {
+        if let Err(error) = self.invalid(Verb::RegMr, &[pd.device()]) {
+            return Err((memory, error));
+        }
+        // SAFETY: by the caller's word.
+        unsafe { objects::register(self.wire(), self.nic(), pd.index(), memory, iova, access) }
+    }
+
+    /// [`Provider::progress`]; whether the device did anything. False also where somebody else drives it just now.
+    pub fn turn(&self) -> bool {
+        let Some(mut state) = self.wire().try_lock() else { return false };
+        let before = state.steps;
+        state.turn();
+        state.steps != before
+    }
+}
+
+impl SoftCq {
+    /// Whether an event is due, of a queue made with a doorbell; it then counts as raised.
+    ///
+    /// The queue is armed if the doorbell says that all events raised so far were taken: the arm bit itself cannot be
+    /// relied on, since a poll after it overwrites it, and memory is not looked at in between. An event is due if it is
+    /// armed and holds entries that the doorbell does not say were consumed. So one that was never asked for can
+    /// come after each one taken, none before the doorbell was first rung, and none is lost.
+    pub fn take_event(&self) -> bool {
+        let mut state = self.device().wire().lock();
+        state.cq_mut(self.index()).is_some_and(|cq| match &mut cq.notify {
+            Some(notify) => notify.take(cq.produced),
+            None => false,
+        })
+    }
+}
+
+impl SoftQp {
+    /// Whether everything that was announced to the send queue, and taken by the device, has completed: in SQD, that the
+    /// queue is drained.
+    ///
+    /// # Errors
+    /// EINVAL once it was destroyed.
+    pub fn is_drained(&self) -> Result<bool, Error> {
+        let state = self.device().wire().lock();
+        let qp = state.qp(self.index()).filter(|_| self.is_alive());
+        qp.map(|qp| qp.fetched == qp.completed).ok_or(verbs::refused(Verb::QueryQp, verbs::EINVAL))
+    }
+}

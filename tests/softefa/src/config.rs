@@ -1,0 +1,256 @@
+//! What the environment says: a function of names and values.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use efa_core::Limits;
+use efa_core::soft;
+
+/// What each variable's name begins with.
+pub const PREFIX: &str = "SOFTEFA_";
+
+/// Devices that there can be.
+pub const MAX_DEVICES: u32 = 4;
+
+/// What is written to standard error.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Log {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Calls that were refused.
+    Errors,
+    /// All calls.
+    Calls,
+}
+
+/// What the library is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Devices on the fabric.
+    pub devices: u32,
+    /// What they are like.
+    pub soft: soft::Config,
+    /// What they can do.
+    pub profile: soft::Profile,
+    /// How much of it.
+    pub limits: Limits,
+    /// What is told.
+    pub log: Log,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let limits = Limits {
+            max_qp: 2048,
+            max_cq: 4096,
+            max_mr: 16384,
+            max_pd: 256,
+            max_ah: 1023,
+            max_send_depth: 4096,
+            max_recv_depth: 32768,
+            max_cqe: 32768,
+            ..soft::Config::LIMITS
+        };
+        let profile = soft::Profile::RDMA;
+        Self { devices: 1, soft: soft::Config::new(profile).limits(limits), profile, limits, log: Log::Off }
+    }
+}
+
+/// A value that means nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// The variable.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// What it takes.
+    pub accepted: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={:?} is not understood: {}", self.name, self.value, self.accepted)
+    }
+}
+
+const NAMES: &str = "the variables are SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA_LIMITS, SOFTEFA_SEED, \
+                     SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
+const LIMITS: &str = "a list of name=number with the names qp, cq, mr, pd, ah, send, recv, cqe, msg and rdma, \
+                      none beyond what the device has";
+const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes) and \
+                       strangers (arrivals)";
+
+impl Config {
+    /// Reads variables; those whose names begin otherwise are skipped.
+    ///
+    /// # Errors
+    /// The first whose value, or name, is not known, and what is.
+    pub fn parse(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let (mut seed, mut shuffle, mut hostile) = (None, true, Vec::new());
+        for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            let error = |accepted: &str| ConfigError {
+                name: name.clone(),
+                value: value.clone(),
+                accepted: accepted.to_owned(),
+            };
+            match &name[PREFIX.len()..] {
+                "DEVICES" => {
+                    let devices = number(&value).filter(|devices| (1..=u64::from(MAX_DEVICES)).contains(devices));
+                    config.devices = devices.ok_or_else(|| error("1 to 4 devices"))? as u32;
+                }
+                "PROFILE" => {
+                    config.profile = match value.as_str() {
+                        "none" => soft::Profile::NONE,
+                        "read" => soft::Profile::READ,
+                        "rdma" => soft::Profile::RDMA,
+                        "unsolicited" => soft::Profile::UNSOLICITED,
+                        _ => return Err(error("none, read, rdma or unsolicited")),
+                    };
+                }
+                "LIMITS" => {
+                    for (limit, number) in list(&value).ok_or_else(|| error(LIMITS))? {
+                        set_limit(&mut config.limits, limit, number).ok_or_else(|| error(LIMITS))?;
+                    }
+                }
+                "SEED" => seed = Some(number(&value).ok_or_else(|| error("a number of up to 64 bits"))?),
+                "SHUFFLE" => {
+                    shuffle = match value.as_str() {
+                        "0" => false,
+                        "1" => true,
+                        _ => return Err(error("0, in the order of posting, or 1, in any order")),
+                    };
+                }
+                "HOSTILE" => {
+                    for (what, number) in list(&value).ok_or_else(|| error(HOSTILE))? {
+                        let most = match what {
+                            "loss" => 1000,
+                            "pieces" => u32::MAX.into(),
+                            "delay" | "strangers" => u16::MAX.into(),
+                            _ => return Err(error(HOSTILE)),
+                        };
+                        if number > most {
+                            return Err(error(HOSTILE));
+                        }
+                        hostile.push((what.to_owned(), number));
+                    }
+                }
+                "LOG" => {
+                    config.log = match value.as_str() {
+                        "off" => Log::Off,
+                        "errors" => Log::Errors,
+                        "calls" => Log::Calls,
+                        _ => return Err(error("off, errors or calls")),
+                    };
+                }
+                // Read by `run`.
+                "LIBRARY" => {}
+                _ => return Err(error(NAMES)),
+            }
+        }
+        config.soft = soft::Config::new(config.profile).limits(config.limits).shuffle(shuffle);
+        if let Some(seed) = seed {
+            config.soft = config.soft.seed(seed);
+        }
+        for (what, number) in hostile {
+            config.soft = match what.as_str() {
+                "loss" => config.soft.lose(number as u16, 7),
+                "delay" => config.soft.delay(number as u16),
+                "pieces" => config.soft.pieces(number as u32),
+                _ => config.soft.unknown_senders(number as u16),
+            };
+        }
+        Ok(config)
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn list(text: &str) -> Option<Vec<(&str, u64)>> {
+    text.split(',').map(|pair| pair.split_once('=').and_then(|(name, value)| Some((name, number(value)?)))).collect()
+}
+
+/// Sets a limit by its name, if the device goes that far.
+fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Option<()> {
+    let value = u32::try_from(value).ok()?;
+    let (limit, most) = match name {
+        "qp" => (&mut limits.max_qp, 16384),
+        "cq" => (&mut limits.max_cq, 32768),
+        "mr" => (&mut limits.max_mr, 16384),
+        "pd" => (&mut limits.max_pd, 32768),
+        "ah" => (&mut limits.max_ah, 1023),
+        "send" => (&mut limits.max_send_depth, 32768),
+        "recv" => (&mut limits.max_recv_depth, 32768),
+        "cqe" => (&mut limits.max_cqe, 32768),
+        "msg" => (&mut limits.max_msg_size, 65535),
+        "rdma" => (&mut limits.max_rdma_size, u32::MAX),
+        _ => return None,
+    };
+    *limit = Some(value).filter(|value| (1..=most).contains(value))?;
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::parse(variables.iter().map(|(name, value)| (format!("SOFTEFA_{name}"), (*value).to_owned())))
+    }
+
+    #[test]
+    fn what_is_not_said_is_at_its_default_and_other_variables_are_skipped() {
+        let other = [("SYSFS_PATH".to_owned(), "softefa".to_owned())];
+        assert_eq!(Config::parse(other), Ok(Config::default()));
+    }
+
+    #[test]
+    fn each_variable_is_understood() {
+        let config = parse(&[
+            ("DEVICES", "2"),
+            ("PROFILE", "unsolicited"),
+            ("LIMITS", "qp=16,msg=0x1000"),
+            ("SEED", "7"),
+            ("SHUFFLE", "0"),
+            ("HOSTILE", "loss=10,delay=3,pieces=512,strangers=2"),
+            ("LOG", "calls"),
+            ("LIBRARY", "/tmp/libsoftefa.so"),
+        ])
+        .unwrap();
+        assert_eq!((config.devices, config.log, config.profile), (2, Log::Calls, soft::Profile::UNSOLICITED));
+        assert_eq!((config.limits.max_qp, config.limits.max_msg_size), (16, 4096));
+        let soft = soft::Config::new(soft::Profile::UNSOLICITED).limits(config.limits).shuffle(false).seed(7);
+        assert_eq!(config.soft, soft.lose(10, 7).delay(3).pieces(512).unknown_senders(2));
+    }
+
+    #[test]
+    fn a_bad_value_is_an_error_with_the_variable_the_value_and_what_is_accepted() {
+        for (name, value) in [
+            ("DEVICES", "0"),
+            ("DEVICES", "5"),
+            ("PROFILE", "efa1"),
+            ("LIMITS", "qp"),
+            ("LIMITS", "qp=0"),
+            ("LIMITS", "mr=16385"),
+            ("LIMITS", "qps=1"),
+            ("SEED", "x"),
+            ("SHUFFLE", "yes"),
+            ("HOSTILE", "loss=1001"),
+            ("HOSTILE", "gravity=1"),
+            ("LOG", ""),
+            ("DEVICE", "1"),
+        ] {
+            let error = parse(&[(name, value)]).unwrap_err();
+            assert_eq!((error.name.as_str(), error.value.as_str()), (&*format!("SOFTEFA_{name}"), value));
+            let text = error.to_string();
+            assert!(text.contains(name) && text.contains(value) && text.contains(&error.accepted), "{text}");
+        }
+    }
+}

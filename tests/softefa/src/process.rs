@@ -1,0 +1,269 @@
+//! What this process has: the devices, and which of its files are theirs.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use efa_core::Provider;
+use efa_core::soft::SoftDevice;
+
+use crate::config::{Config, Log};
+use crate::errno::Errno;
+use crate::events::EventFile;
+use crate::ioctl::Request;
+use crate::own::{self, OwnMemory};
+use crate::progress::Progress;
+use crate::verbs::{Context, Files};
+use crate::{sys, sysfs};
+
+/// What there is of the library in this process. Made when it is first needed, and never freed: a thread looks at it.
+#[derive(Debug)]
+pub struct Process {
+    id: i32,
+    config: Config,
+    devices: Vec<SoftDevice>,
+    progress: Progress,
+    files: Mutex<BTreeMap<i32, File>>,
+    tree: OnceLock<bool>,
+    told_of_faults: AtomicBool,
+}
+
+/// A file that the program has of this library.
+#[derive(Clone, Debug)]
+enum File {
+    /// An open device.
+    Device(Arc<Mutex<Context>>, usize),
+    /// Events.
+    Events(Arc<EventFile>),
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// This thread makes the tree: the files that it opens are what they are.
+    static MAKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread makes the files that describe the devices just now.
+pub fn is_making() -> bool {
+    MAKING.get()
+}
+
+/// Which files are in the table, for a look without its lock: files are closed and mapped all the time.
+static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+const WORDS: usize = 1024;
+
+fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((OURS.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Whether a file may be one of this library's.
+pub fn is_ours(fd: i32) -> bool {
+    word(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+}
+
+fn mark(fd: i32, ours: bool) {
+    let Some((word, bit)) = word(fd) else { return };
+    if ours {
+        word.fetch_or(bit, Ordering::AcqRel);
+    } else {
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+}
+
+impl Process {
+    /// This process's; none if the environment says what is not understood, which is told once.
+    pub fn get() -> Option<&'static Self> {
+        let made = PROCESS.load(Ordering::Acquire);
+        // SAFETY: made below, and never freed.
+        if let Some(process) = unsafe { made.as_ref() } {
+            return Some(process);
+        }
+        let process = match Self::new() {
+            Ok(process) => Box::into_raw(Box::new(process)),
+            Err(text) => {
+                static TOLD: AtomicBool = AtomicBool::new(false);
+                if !TOLD.swap(true, Ordering::Relaxed) {
+                    tell(&text);
+                }
+                return None;
+            }
+        };
+        match PROCESS.compare_exchange(ptr::null_mut(), process, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: never freed from now on.
+            Ok(_) => unsafe { process.as_ref() },
+            Err(other) => {
+                // SAFETY: made above, and nobody knows of it.
+                drop(unsafe { Box::from_raw(process) });
+                // SAFETY: another thread was first; what it made is never freed.
+                unsafe { other.as_ref() }
+            }
+        }
+    }
+
+    fn new() -> Result<Self, String> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().unwrap_or_else(|value| value.to_string_lossy().into())))
+        });
+        let config = Config::parse(variables).map_err(|error| error.to_string())?;
+        let first = SoftDevice::new(config.soft.mover(own::mover()));
+        let mut devices = vec![first.clone()];
+        while devices.len() < config.devices as usize {
+            devices.push(first.neighbour().map_err(|error| error.to_string())?);
+        }
+        Ok(Self {
+            id: sys::process_id(),
+            config,
+            devices,
+            progress: Progress::default(),
+            files: Mutex::default(),
+            tree: OnceLock::new(),
+            told_of_faults: AtomicBool::new(false),
+        })
+    }
+
+    /// A forked child has nothing of its parent's: no thread, no devices, no memory of queues.
+    pub fn forget_in_child() {
+        PROCESS.store(ptr::null_mut(), Ordering::Release);
+        for word in &OURS {
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    /// The root of the tree of files that describe the devices, which are there once this returns.
+    pub fn tree(&self) -> PathBuf {
+        let root = sysfs::root(self.id);
+        self.tree.get_or_init(|| {
+            MAKING.set(true);
+            let gids: Vec<_> = self.devices.iter().map(Provider::gid).collect();
+            let made = sysfs::create(&root, &gids);
+            if let Err(error) = &made {
+                tell(&format!("{} cannot be made: {error}", root.display()));
+            }
+            MAKING.set(false);
+            made.is_ok()
+        });
+        root
+    }
+
+    /// Removes what was made on disk.
+    pub fn clean_up() {
+        // SAFETY: never freed.
+        let Some(process) = (unsafe { PROCESS.load(Ordering::Acquire).as_ref() }) else { return };
+        if process.id == sys::process_id() && process.tree.get().is_some() {
+            let _ = std::fs::remove_dir_all(sysfs::root(process.id));
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<i32, File>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// A device was opened as this file.
+    ///
+    /// # Errors
+    /// `ENODEV`, or what the system answered.
+    pub fn opened(&'static self, device: usize, fd: i32) -> Result<(), Errno> {
+        let soft = self.devices.get(device).ok_or(Errno::ENODEV)?;
+        let context = Context::new(soft.clone(), &self.progress)?;
+        self.files().insert(fd, File::Device(Arc::new(Mutex::new(context)), device));
+        mark(fd, true);
+        Ok(())
+    }
+
+    /// The open device of a file, if it still is that file.
+    fn device(&self, fd: i32) -> Option<Arc<Mutex<Context>>> {
+        let file = self.files().get(&fd).cloned();
+        match file {
+            Some(File::Device(context, device)) if sys::character_device(fd) == sysfs::number(device) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// The ioctl of an open device; none if the file is no such thing.
+    pub fn ioctl(&self, fd: i32, addr: u64) -> Option<Result<(), Errno>> {
+        let context = self.device(fd)?;
+        let _call = self.progress.call();
+        let done = context.lock().unwrap_or_else(PoisonError::into_inner).ioctl(&OwnMemory, addr, self);
+        self.log(&done, addr);
+        Some(done.map(|_| ()))
+    }
+
+    fn log(&self, done: &Result<Request, Errno>, addr: u64) {
+        let log = self.config.log;
+        if log == Log::Off {
+            return;
+        }
+        match done {
+            Ok(request) if log == Log::Calls => tell(&format!("object {} method {}", request.object, request.method)),
+            // What every program's first call, a probe, is answered.
+            Ok(_) | Err(Errno::ENOSPC) => {}
+            Err(Errno(errno)) => {
+                let mut header = [0; crate::ioctl::HEADER];
+                let _ = crate::ioctl::UserMemory::read(&OwnMemory, addr, &mut header);
+                let header = crate::uapi::Fields(&header);
+                let error = std::io::Error::from_raw_os_error(*errno);
+                tell(&format!("object {} method {} refused: {error}", header.u16(2), header.u16(4)));
+            }
+        }
+        let faults = own::faults();
+        if faults > 0 && !self.told_of_faults.swap(true, Ordering::Relaxed) {
+            tell("memory that is registered was unmapped: what the device moves to or from it is lost");
+        }
+    }
+
+    /// What a mapping of an open device is a mapping of: a file, at the same offset. None if the file is no such thing.
+    pub fn mapping(&self, fd: i32, key: u64, len: usize, shared: bool, executable: bool) -> Option<Result<i32, Errno>> {
+        let context = self.device(fd)?;
+        let context = context.lock().unwrap_or_else(PoisonError::into_inner);
+        let (keys, arena) = context.mappings();
+        Some(keys.check(key, len, shared, executable).map(|()| arena.file()))
+    }
+
+    /// A file is closed.
+    pub fn closed(&self, fd: i32) {
+        mark(fd, false);
+        let file = self.files().remove(&fd);
+        // Not under the lock: what goes with it closes files.
+        drop(file);
+    }
+}
+
+impl Files for Process {
+    fn give(&self, fd: OwnedFd, file: &Arc<EventFile>) -> i32 {
+        let fd = fd.into_raw_fd();
+        self.files().insert(fd, File::Events(file.clone()));
+        mark(fd, true);
+        fd
+    }
+
+    fn find(&self, fd: i32) -> Option<Arc<EventFile>> {
+        match self.files().get(&fd) {
+            Some(File::Events(file)) => Some(file.clone()),
+            _ => None,
+        }
+    }
+
+    fn take_back(&self, fd: i32) {
+        self.closed(fd);
+        // SAFETY: given before, and nobody was told its number.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+}
+
+/// Writes a line to standard error.
+pub fn tell(text: &str) {
+    let _ = sys::write(2, format!("softefa: {text}\n").as_bytes());
+}

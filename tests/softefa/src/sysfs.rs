@@ -1,0 +1,165 @@
+//! The part of sysfs that says which devices there are: real files, made when they are first looked for.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use efa_core::Gid;
+
+/// Character devices that every system has: a file of one stands for an open device, so that what the system says of
+/// it, its kind and number, is what is said here. None of them can be mapped.
+const NODES: [(&CStr, u32, u32); 4] =
+    [(c"/dev/null", 1, 3), (c"/dev/full", 1, 7), (c"/dev/random", 1, 8), (c"/dev/urandom", 1, 9)];
+
+/// The character device that stands for a device.
+pub fn node(device: usize) -> Option<&'static CStr> {
+    NODES.get(device).map(|(path, ..)| *path)
+}
+
+/// Its number.
+pub fn number(device: usize) -> Option<(u32, u32)> {
+    NODES.get(device).map(|(_, major, minor)| (*major, *minor))
+}
+
+/// Eight bytes that differ between devices: the lower half of their GIDs.
+pub fn guid(gid: Gid) -> u64 {
+    let [.., a, b, c, d, e, f, g, h] = gid.0;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Four groups of four digits.
+fn groups(value: u64) -> String {
+    let digits = format!("{value:016x}");
+    [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
+}
+
+fn gid_text(gid: Gid) -> String {
+    let half = |at: usize| gid.0[at..at + 8].iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    format!("{}:{}", groups(half(0)), groups(half(8)))
+}
+
+/// What each file holds, by its path below the root; a link names its target instead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Node {
+    /// A file and its line.
+    File(String, String),
+    /// A symbolic link.
+    Link(String, String),
+}
+
+/// All files of devices with these addresses.
+pub fn tree(gids: &[Gid]) -> Vec<Node> {
+    let mut all = vec![Node::File("class/infiniband_verbs/abi_version".into(), "6".into())];
+    for (nth, gid) in gids.iter().enumerate() {
+        let (major, minor) = number(nth).unwrap_or_default();
+        // Where a PCI device is, and who drives it: some programs look there.
+        let pci = format!("devices/pci0000:00/0000:00:{:02x}.0", 6 + nth);
+        let mut put = |path: &str, line: String| all.push(Node::File(path.into(), line));
+        put(&format!("{pci}/modalias"), "pci:v00001D0Fd0000EFA1sv00001D0Fsd0000EFA1bc02sc00i00".into());
+        put(&format!("{pci}/vendor"), "0x1d0f".into());
+        put(&format!("{pci}/device"), "0xefa1".into());
+        put(&format!("{pci}/numa_node"), "-1".into());
+        let verbs = format!("class/infiniband_verbs/uverbs{nth}");
+        put(&format!("{verbs}/ibdev"), format!("efa_{nth}"));
+        put(&format!("{verbs}/dev"), format!("{major}:{minor}"));
+        put(&format!("{verbs}/abi_version"), "1".into());
+        let ib = format!("class/infiniband/efa_{nth}");
+        put(&format!("{ib}/node_type"), "7: unspecified".into());
+        put(&format!("{ib}/node_guid"), groups(guid(*gid)));
+        put(&format!("{ib}/sys_image_guid"), groups(guid(*gid)));
+        put(&format!("{ib}/fw_ver"), "0.0.0.0".into());
+        put(&format!("{ib}/ports/1/state"), "4: ACTIVE".into());
+        put(&format!("{ib}/ports/1/link_layer"), "Unknown".into());
+        put(&format!("{ib}/ports/1/pkeys/0"), "0xffff".into());
+        put(&format!("{ib}/ports/1/gids/0"), gid_text(*gid));
+        all.push(Node::Link(format!("{ib}/device"), format!("../../../{pci}")));
+        all.push(Node::Link(format!("{verbs}/device"), format!("../../../{pci}")));
+        all.push(Node::Link(format!("{pci}/driver"), "../../../bus/pci/drivers/efa".into()));
+    }
+    all.push(Node::File("bus/pci/drivers/efa/name".into(), "efa".into()));
+    all
+}
+
+/// The root of this process's tree.
+pub fn root(process: i32) -> PathBuf {
+    std::env::temp_dir().join(format!("{ROOT}{process}"))
+}
+
+const ROOT: &str = "softefa-sysfs-";
+
+/// Makes the files, and removes those that processes left which were killed.
+///
+/// # Errors
+/// What the system answered.
+pub fn create(root: &Path, gids: &[Gid]) -> io::Result<()> {
+    sweep(root.parent().unwrap_or(root));
+    let _ = fs::remove_dir_all(root);
+    for node in tree(gids) {
+        let (Node::File(path, _) | Node::Link(path, _)) = &node;
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(root))?;
+        match &node {
+            Node::File(_, line) => fs::write(path, format!("{line}\n"))?,
+            Node::Link(_, target) => std::os::unix::fs::symlink(target, path)?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes the trees of processes that are no more.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(process) = name.to_str().and_then(|name| name.strip_prefix(ROOT)) else { continue };
+        if !process.is_empty()
+            && process.bytes().all(|byte| byte.is_ascii_digit())
+            && !Path::new("/proc").join(process).exists()
+            && Path::new("/proc/self").exists()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIDS: [Gid; 2] = [
+        Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, 0, 0xFF, 0, 0, 0, 1]),
+        Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, 0, 0xFF, 0, 0, 0, 2]),
+    ];
+
+    #[test]
+    fn the_files_say_what_libibverbs_looks_for() {
+        let root = std::env::temp_dir().join(format!("softefa-test-{}", std::process::id()));
+        create(&root, &GIDS).unwrap();
+        let line = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+        assert_eq!(line("class/infiniband_verbs/abi_version"), "6\n");
+        assert_eq!(line("class/infiniband_verbs/uverbs1/ibdev"), "efa_1\n");
+        assert_eq!(line("class/infiniband_verbs/uverbs1/dev"), "1:7\n");
+        assert_eq!(line("class/infiniband/efa_0/node_guid"), "0efa:00ff:0000:0001\n");
+        assert_eq!(line("class/infiniband/efa_0/ports/1/gids/0"), "fe80:0000:0000:0000:0efa:00ff:0000:0001\n");
+        assert!(line("class/infiniband/efa_0/device/modalias").starts_with("pci:v00001D0Fd0000EFA1sv"));
+        let device = fs::canonicalize(root.join("class/infiniband/efa_1/device")).unwrap();
+        assert_eq!(device.file_name().unwrap(), "0000:00:07.0");
+        assert_eq!(fs::canonicalize(device.join("driver")).unwrap().file_name().unwrap(), "efa");
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
+        let folder = std::env::temp_dir().join(format!("softefa-sweep-{}", std::process::id()));
+        let living = folder.join(format!("{ROOT}{}", std::process::id()));
+        let (dead, other) = (folder.join(format!("{ROOT}999999999")), folder.join(format!("{ROOT}x")));
+        for path in [&living, &dead, &other] {
+            fs::create_dir_all(path).unwrap();
+        }
+        sweep(&folder);
+        assert_eq!([&living, &dead, &other].map(|path| path.exists()), [true, false, true]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,29 @@
+/* Runs the case that is named. */
+#include "common.h"
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} CASES[] = {
+	{ "device", device_case },	 { "objects", objects_case },   { "regions", regions_case },
+	{ "states", states_case },	 { "mappings", mappings_case }, { "many", many_case },
+	{ "send", send_case },		 { "wrap", wrap_case },		{ "reset", reset_case },
+	{ "read", read_case },		 { "ud", ud_case },
+	{ "write", write_case },		 { "sgid", sgid_case },		{ "statuses", statuses_case },
+	{ "unmapped", unmapped_case },	 { "events", events_case },	{ "wakeups", wakeups_case },
+	{ "drained", drained_case },	 { "unread", unread_case },	{ "fork", fork_case },
+	{ "abandon", abandon_case },	 { "latency", latency_case },
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; argc == 2 && i < sizeof(CASES) / sizeof(*CASES); i++)
+		if (!strcmp(CASES[i].name, argv[1])) {
+			alarm(60);
+			CASES[i].run();
+			printf("done: %s\n", argv[1]);
+			return 0;
+		}
+	fprintf(stderr, "no such case\n");
+	return 2;
+}

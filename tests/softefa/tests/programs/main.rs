@@ -1,0 +1,169 @@
+//! Programs on the real libibverbs and libefa of this system: ours in C, and those that come with them.
+//!
+//! Feature `system`: needs a C compiler, libibverbs with its headers, the EFA provider and `ibv_devinfo`. With
+//! `NEWEST_RDMA_CORE` in the environment, the folder that `tests/softefa/newest` made, all of these are its: they run with a
+//! loader and a libc of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn crate_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where another rdma-core was unpacked, if it is to be used.
+fn newest() -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("NEWEST_RDMA_CORE")?).join("root"))
+}
+
+/// Its libraries.
+fn libraries(root: &Path) -> PathBuf {
+    root.join("usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH))
+}
+
+/// The C program, compiled once.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let sources = ["main.c", "common.c", "objects.c", "traffic.c", "events.c"];
+        let name = if newest().is_some() { "softefa-programs-newest" } else { "softefa-programs" };
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut cc = Command::new("cc");
+        if let Some(root) = newest() {
+            cc.args(["-DNEWEST", "-Wl,--allow-shlib-undefined"]);
+            cc.arg("-I").arg(root.join("usr/include")).arg("-L").arg(libraries(&root));
+        }
+        let compiled = cc
+            .current_dir(crate_dir().join("tests/programs"))
+            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .args(sources)
+            .args(["-lefa", "-libverbs"])
+            .output()
+            .expect("cc cannot be run: install gcc");
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        program
+    })
+}
+
+/// Runs a program on software devices.
+fn run(variables: &[(&str, &str)], program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Output {
+    let mut command = Command::new(crate_dir().join("run"));
+    let program = Path::new(program.as_ref());
+    match newest() {
+        Some(root) => {
+            let libraries = libraries(&root);
+            // Its tools are beside it; its plugins are not where the system's libibverbs would look.
+            let program = if program.is_absolute() { program.to_owned() } else { root.join("usr/bin").join(program) };
+            command.env("IBV_DRIVERS", libraries.join("libibverbs/libefa"));
+            command.arg(libraries.join("ld-linux-x86-64.so.2")).arg("--library-path").arg(&libraries).arg(program);
+        }
+        None => {
+            command.arg(program);
+        }
+    }
+    command.args(args).envs(variables.iter().copied());
+    command.output().expect("tests/softefa/run cannot be run")
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn case_with(variables: &[(&str, &str)], name: &str) {
+    let output = run(variables, program(), &[name]);
+    assert!(output.status.success(), "{:?}: {}\n{}", variables, output.status, text(&output));
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// On one device, and on two.
+fn case(name: &str) {
+    case_with(&[], name);
+    case_with(&[("SOFTEFA_DEVICES", "2")], name);
+}
+
+macro_rules! cases {
+    ($($(#[$doc:meta])* $test:ident: $name:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[test]
+            fn $test() {
+                case($name);
+            }
+        )*
+    };
+}
+
+cases! {
+    a_device_tells_its_attributes: "device";
+    what_is_used_is_busy_and_destroyed_in_any_order_otherwise: "objects";
+    memory_is_registered_as_a_kernel_would: "regions";
+    queue_pairs_move_by_the_table_and_tell_what_they_are: "states";
+    queues_are_mapped_by_key_with_their_exact_length_and_outlive_their_object: "mappings";
+    a_thousand_queue_pairs_are_made_and_the_last_one_works: "many";
+    messages_arrive_whole_from_every_kind_of_buffer_into_every_kind: "send";
+    queues_wrap_and_so_do_their_counters: "wrap";
+    a_queue_pair_works_after_reset_whatever_phase_libefa_goes_on_with: "reset";
+    rdma_reads_arrive_and_are_refused_by_key_and_by_unknown_peers: "read";
+    rdma_writes_arrive_with_and_without_an_immediate: "write";
+    datagrams_arrive_behind_their_header_or_are_dropped_and_nobody_is_told: "ud";
+    a_sender_without_address_handle_is_told_by_its_gid: "sgid";
+    every_status_that_this_libefa_can_cause_is_reported: "statuses";
+    unmapping_registered_memory_harms_nobody: "unmapped";
+    completion_channels_work_with_poll_and_without_blocking: "events";
+    no_wakeup_is_lost: "wakeups";
+    a_drained_send_queue_is_an_asynchronous_event: "drained";
+    events_that_nobody_reads_go_with_their_queue: "unread";
+    a_forked_child_has_devices_of_its_own: "fork";
+    what_a_program_leaves_open_is_cleaned_up: "abandon";
+}
+
+#[test]
+fn messages_arrive_whole_on_a_hostile_wire() {
+    let hostile = [("SOFTEFA_HOSTILE", "loss=50,delay=20,pieces=777"), ("SOFTEFA_DEVICES", "2"), ("SOFTEFA_SEED", "3")];
+    for name in ["send", "read", "wakeups"] {
+        case_with(&hostile, name);
+    }
+}
+
+#[test]
+fn latency_is_printed() {
+    case_with(&[], "latency");
+}
+
+#[test]
+fn ibv_devices_and_ibv_devinfo_find_the_devices() {
+    let two = [("SOFTEFA_DEVICES", "2")];
+    let devices = text(&run(&two, "ibv_devices", &[]));
+    assert!(devices.contains("efa_0") && devices.contains("efa_1"), "{devices}");
+    let info = run(&two, "ibv_devinfo", &["-v"]);
+    assert!(info.status.success(), "{}", text(&info));
+    for line in
+        ["hca_id:\tefa_0", "hca_id:\tefa_1", "PORT_ACTIVE (4)", "vendor_id:\t\t\t0x1d0f", "max_msg_sz:\t\t0x22e0"]
+    {
+        assert!(text(&info).contains(line), "no {line:?} in {}", text(&info));
+    }
+}
+
+#[test]
+fn a_bad_variable_is_told_once_and_no_device_is_found() {
+    let output = run(&[("SOFTEFA_PROFILE", "fast")], "ibv_devices", &[]);
+    let text = text(&output);
+    let told = "softefa: SOFTEFA_PROFILE=\"fast\" is not understood: none, read, rdma or unsolicited\n";
+    assert!(!output.status.success() && text.matches(told).count() == 1, "{text}");
+}
+
+/// Its own folder for what is made on disk: empty again when the program ended.
+#[test]
+fn nothing_is_left_on_disk() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("softefa-left");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let here = [("TMPDIR", folder.to_str().unwrap())];
+    for name in ["device", "fork", "abandon"] {
+        case_with(&here, name);
+    }
+    let left: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
