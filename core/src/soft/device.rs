@@ -289,7 +289,7 @@ unsafe impl Provider for SoftDevice {
             .near_wrap
             .map_or(0, |steps| 0u32.wrapping_sub(u32::from(steps) / round * round + round));
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, _memory: memory });
+            *place = Some(Cq { handles: 1, ring, produced, written: 0, _memory: memory });
         }
         drop(state);
         let ring = CqRing { base, entries, entry_size };
@@ -342,6 +342,7 @@ unsafe impl Provider for SoftDevice {
                 qkey: 0,
                 ops: init.ops,
                 unsolicited: init.unsolicited,
+                arrivals: 0,
                 inline: init.inline,
                 inline_write: init.inline_write,
                 rnr_retry: 7,
