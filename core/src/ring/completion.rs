@@ -119,6 +119,11 @@ impl CompletionQueue {
         if differs == 0 { Next::Good(entry) } else { Next::Other(entry) }
     }
 
+    /// Entries that it holds.
+    pub(crate) fn entries(&self) -> u32 {
+        self.end / self.stride
+    }
+
     /// Consumes whatever there is; gives how many entries that was.
     pub(crate) fn drain(&mut self) -> u32 {
         let (mut count, mut passed) = (0, 0);
