@@ -153,14 +153,14 @@ impl Stage {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 8 } else { 256 },
+        cases: if cfg!(miri) { 3 } else { 256 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn r20_r21_whatever_a_device_writes_into_a_groups_queue_each_operation_is_resolved_once(
-        steps in proptest::collection::vec(step(), 1..60),
+        steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 24 } else { 60 }),
     ) {
         let mut stage = stage();
         for step in steps {

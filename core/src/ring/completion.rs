@@ -121,7 +121,8 @@ impl CompletionQueue {
 
     /// Entries that it holds.
     pub(crate) fn entries(&self) -> u32 {
-        self.end / self.stride
+        // Never by 0, which the compiler cannot see.
+        self.end.checked_div(self.stride).unwrap_or(0)
     }
 
     /// Consumes whatever there is; gives how many entries that was.
