@@ -480,7 +480,8 @@ impl fmt::Display for Error {
             Self::WrongState { state } => write!(
                 f,
                 "the queue pair is in {state}, where that cannot be done: `query` tells the state, `resume` leads back \
-                 from SQD and SQE, from ERR there is only the end"
+                 from SQD and SQE, from ERR a group has only the end; if it is `query` that tells this, the device moved \
+                 it as none may, so shut it down and make another"
             ),
             Self::NotAMember => {
                 f.write_str("no queue pair of this group has that name: it was shut down, or is another group's")

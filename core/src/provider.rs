@@ -32,7 +32,10 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
 /// 6. local keys have 24 bits (R13): what stands beside them in a descriptor is not the key's;
-/// 7. `pd_id` and `device_id` are made by [`PdId::unique`] and [`DeviceId::unique`], once for each object.
+/// 7. `pd_id` and `device_id` are made by [`PdId::unique`] and [`DeviceId::unique`], once for each object;
+/// 8. the device takes an entry only once a doorbell announced it, each once and in the order of the ring; a move to
+///    RESET that returned `Ok`, and nothing else, makes it begin again with the first. What `query_qp` says is not
+///    trusted.
 pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// A protection domain; clones name the same one, the last one dropped frees it.
     type Pd: Clone + Send + Sync;

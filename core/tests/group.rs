@@ -157,6 +157,31 @@ fn r17_unsolicited_arrivals_have_room_of_their_own_in_a_group() {
 }
 
 #[test]
+fn r17_unread_arrivals_of_one_that_left_do_not_count_against_those_that_stay() {
+    type Kind = Srd<{ ops::ALL }, Unsolicited>;
+    let mut stage = stage::<Kind>(config(Profile::UNSOLICITED).strict_overruns(), 16);
+    let from = stage.group.endpoint(Depth::new(4, 1)).unwrap();
+    let exposed = page::<_, RemoteWrite>(&stage.ctx, &stage.pd);
+    for round in 0..5 {
+        let to = stage.group.endpoint(Depth::new(4, 1).unsolicited(4)).unwrap();
+        let peer = stage.peer(from, to);
+        let window =
+            peer.window::<RemoteWrite>(exposed.grant(stage.group.queue_pair(to).unwrap()).unwrap().as_bytes()).unwrap();
+        for imm in 0..4 {
+            let source = zeros(&stage.pd, 8);
+            stage.group.member(from).unwrap().post(peer.write(source, window).imm(imm), Token(0)).unwrap();
+        }
+        stage.turns();
+        stage.group.close(to).unwrap();
+        for _ in 0..4 {
+            assert!(matches!(stage.wait(), (whose, Event::Written(_)) if whose == from));
+        }
+        stage.idle();
+        assert_eq!((stage.group.stale(), stage.ctx.provider().counters().cq_overruns), (4 * (round + 1), 0));
+    }
+}
+
+#[test]
 fn r17_a_full_group_whose_completions_are_all_unread_loses_none() {
     let mut stage = stage::<Srd>(quiet().strict_overruns(), 32);
     let members: Vec<MemberId> = (0..N).map(|_| stage.endpoint()).collect();
@@ -328,6 +353,19 @@ fn a_bring_up_that_the_device_refuses_leaves_the_group_as_it_was() {
     let member = stage.group.endpoint_with(Depth::new(4, 4), init, RtsAttr::new().psn(5)).unwrap();
     assert_eq!(stage.group.queue_pair(member).unwrap().address().qkey, Qkey(7));
     assert_eq!(stage.ctx.leaks().queue_pairs(), 0);
+}
+
+#[test]
+fn r21_a_queue_pair_that_never_was_leaves_nothing_in_the_queue() {
+    let mut stage = stage::<Srd>(quiet().fail_verb(Verb::CreateQp, 3, 12), 32);
+    let (a, b) = (stage.endpoint(), stage.endpoint());
+    stage.recv(b, 1);
+    stage.send(a, b, 2);
+    stage.turns();
+    let refused = stage.group.endpoint(Depth::new(4, 4));
+    assert_eq!(refused, Err(Error::Device { verb: Verb::CreateQp, errno: 12 }));
+    // The others' completions are unread, and nobody left.
+    assert!(stage.group.endpoint(Depth::new(4, 4)).is_ok());
 }
 
 #[test]

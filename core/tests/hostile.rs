@@ -502,6 +502,46 @@ fn r01_every_transition_takes_exactly_its_attributes_and_gives_the_queue_pair_ba
     assert_eq!(back.state(), QpState::Rtr);
 }
 
+#[test]
+fn r01_a_state_that_no_device_moves_a_queue_pair_to_by_itself_is_not_believed() {
+    let stage = stage(CAPS);
+    let device = &stage.device;
+    let reset = || stage.pd.create_qp(required::<_, Srd>(&stage.ctx), Depth::new(4, 4)).unwrap();
+    let init = || reset().init(InitAttr::new(Qkey(5))).unwrap();
+    let rtr = || init().rtr().unwrap();
+    let rts = || rtr().rts(RtsAttr::new()).unwrap();
+    let sqe = || {
+        device.pretend(QpState::Sqe);
+        rts().query().unwrap().into_sqe().unwrap()
+    };
+    /// Whatever the device says, the queue pair is where it was, or where a device moves it.
+    macro_rules! believes {
+        ($qp:expr, $from:ident, $($by_itself:ident)*) => {
+            for said in QpState::ALL.into_iter().chain([QpState::Unknown(7)]) {
+                let qp = $qp;
+                device.pretend(said);
+                match qp.query() {
+                    Ok(any) => {
+                        assert!([QpState::$from $(, QpState::$by_itself)*].contains(&said), "{said}");
+                        assert_eq!(any.state(), said);
+                    }
+                    Err(refused) => {
+                        assert!(![QpState::$from $(, QpState::$by_itself)*].contains(&said), "{said}");
+                        assert_eq!(refused.error(), Error::WrongState { state: said });
+                    }
+                }
+            }
+        };
+    }
+    believes!(reset(), Reset, Err);
+    believes!(init(), Init, Err);
+    believes!(rtr(), Rtr, Err);
+    believes!(rts(), Rts, Sqe Err);
+    believes!(rts().drain().unwrap(), Sqd, Sqe Err);
+    believes!(sqe(), Sqe, Err);
+    believes!(rts().error().unwrap(), Err,);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 8 } else { 256 },

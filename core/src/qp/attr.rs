@@ -48,7 +48,7 @@ impl Depth {
         self
     }
 
-    /// Room in the completion queue for `writes` unsolicited arrivals between two polls (R17).
+    /// Room in the completion queue for `writes` unsolicited arrivals that were not polled yet (R17).
     pub const fn unsolicited(mut self, writes: u32) -> Self {
         self.unsolicited = writes;
         self

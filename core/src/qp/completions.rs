@@ -74,6 +74,15 @@ impl Completions {
         Self::Own { send, recv, turn: false }
     }
 
+    /// Entries that they hold, all together.
+    pub(super) fn entries(&self) -> u32 {
+        match self {
+            Self::Own { send, recv, .. } => send.entries().saturating_add(recv.entries()),
+            Self::One(queue) => queue.entries(),
+            Self::Grouped => 0,
+        }
+    }
+
     /// Consumes whatever there is; gives how many entries that was.
     pub(super) fn drain(&mut self) -> u32 {
         match self {

@@ -141,9 +141,9 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
         if self.members.iter().all(Option::is_some) {
             return Err(Error::Exhausted { what: Limit::Members, limit: N as u64 });
         }
-        // Should it come to nothing, it was in the queue's sight all the same.
-        self.left_over = self.capacity;
         let inner = Inner::new::<K>(&self.provider, &self.pd, depth, Some(&self.cq))?;
+        // Should it come to nothing from here on, it was in the queue's sight all the same.
+        self.left_over = self.capacity;
         let qp = QueuePair::<P, super::Reset, K>::of(inner).init(init)?.rtr()?.rts(rts)?;
         self.left_over = 0;
 
@@ -272,10 +272,12 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     /// The state that the device says a queue pair is in: from SQE, [`Group::resume`] leads back.
     ///
     /// # Errors
-    /// [`Error::NotAMember`], [`Error::WrongState`] for a state that this crate does not know, or what the device
-    /// answered.
+    /// [`Error::NotAMember`], [`Error::WrongState`] for a state that no device moves it to by itself (R01), or what the
+    /// device answered.
     pub fn query(&mut self, member: MemberId) -> Result<QpState, Error> {
-        let state = self.place(member)?.qp.inner().query()?;
+        let qp = &mut self.place_mut(member)?.qp;
+        let from = qp.state();
+        let state = qp.inner_mut().query(from)?;
         self.relabel(member, state)?;
         Ok(state)
     }

@@ -10,6 +10,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU32;
 
 use super::completions::{self, Completions};
+use super::table::moves_by_itself;
 use super::{Depth, EntrySize, QpAttr, QpKind, QpState, QpType};
 use crate::error::Limit;
 use crate::memory::Buffers;
@@ -142,7 +143,7 @@ impl<P: Provider> Inner<P> {
     }
 
     /// An unsolicited arrival was read.
-    pub(crate) fn unsolicited_read(&self) {
+    pub(crate) fn unsolicited_read(&mut self) {
         self.provider.unsolicited_read(&self.handles.qp);
     }
 
@@ -152,8 +153,10 @@ impl<P: Provider> Inner<P> {
         self.provider.modify_qp(&mut self.handles.qp, attr)
     }
 
-    pub(crate) fn query(&self) -> Result<QpState, Error> {
-        self.provider.query_qp(&self.handles.qp)
+    /// The state that the device says it is in, if a device moves a queue pair there from `from`, or leaves it there.
+    pub(crate) fn query(&mut self, from: QpState) -> Result<QpState, Error> {
+        let state = self.provider.query_qp(&self.handles.qp)?;
+        if state == from || moves_by_itself(from, state) { Ok(state) } else { Err(Error::WrongState { state }) }
     }
 
     /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.

@@ -159,9 +159,10 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// use, to SQE when its send queue alone is, from where [`QueuePair::resume`] leads back.
     ///
     /// # Errors
-    /// What the device answered, [`Error::WrongState`] for a state that this crate does not know; with the queue pair.
-    pub fn query(self) -> Result<AnyQueuePair<P, K>, Refused<Self>> {
-        let state = match self.inner.query() {
+    /// What the device answered, [`Error::WrongState`] for a state that no device moves it to by itself, RESET above
+    /// all (R01); with the queue pair.
+    pub fn query(mut self) -> Result<AnyQueuePair<P, K>, Refused<Self>> {
+        let state = match self.inner.query(S::STATE) {
             Ok(state) => state,
             Result::Err(error) => return Result::Err(Refused::new(self, error)),
         };
@@ -324,11 +325,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             }
         }
         // The deadline ends the waiting, not what is here already; as much as the queues hold, for a peer may go on.
-        let (mut left, granted) = (0, qp.granted());
-        while left < granted.send.saturating_add(granted.recv) {
+        for _ in 0..qp.inner.completions.entries() {
             let Some(event) = qp.inner.poll_ready() else { break };
             sink(event);
-            left += 1;
         }
         let reclaimed = qp.in_flight();
         if let Result::Err(error) = qp.inner.destroy() {

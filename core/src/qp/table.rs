@@ -67,6 +67,13 @@ impl fmt::Display for QpState {
     }
 }
 
+/// Whether a device moves a queue pair so by itself: to ERR from everywhere, to SQE where the send queue runs.
+///
+/// Never to RESET above all: there its rings start over, which their producers here do only with a move of their own.
+pub(super) const fn moves_by_itself(from: QpState, to: QpState) -> bool {
+    matches!((from, to), (_, QpState::Err) | (QpState::Rts | QpState::Sqd, QpState::Sqe))
+}
+
 /// The types of queue pair that EFA has (R29).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QpType {

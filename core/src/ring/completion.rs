@@ -119,6 +119,12 @@ impl CompletionQueue {
         if differs == 0 { Next::Good(entry) } else { Next::Other(entry) }
     }
 
+    /// Entries that it holds.
+    pub(crate) fn entries(&self) -> u32 {
+        // Never by 0, which the compiler cannot see.
+        self.end.checked_div(self.stride).unwrap_or(0)
+    }
+
     /// Consumes whatever there is; gives how many entries that was.
     pub(crate) fn drain(&mut self) -> u32 {
         let (mut count, mut passed) = (0, 0);

@@ -382,7 +382,7 @@ impl SoftDevice {
             Notify::new(doorbell, produced)
         });
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { handles: 1, ring, produced, unsolicited: 0, written: 0, notify, _memory: memory });
+            *place = Some(Cq { handles: 1, ring, produced, written: 0, notify, _memory: memory });
         }
         drop(state);
         let ring = CqRing { base, entries, entry_size };
@@ -457,6 +457,7 @@ impl SoftDevice {
                 qkey: 0,
                 ops: init.ops,
                 unsolicited: init.unsolicited,
+                arrivals: 0,
                 inline: init.inline,
                 inline_write: init.inline_write,
                 rnr_retry: 7,

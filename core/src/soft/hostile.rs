@@ -278,7 +278,7 @@ impl State {
 
     /// What may be unread in a completion queue: see [`Config::count_overruns`](super::Config::count_overruns).
     fn unread(&self, cq: u16) -> u32 {
-        let mut count = self.tables.cqs.get(usize::from(cq)).and_then(Option::as_ref).map_or(0, |cq| cq.unsolicited);
+        let mut count = 0u32;
         for qp in self.tables.qps.all().iter().filter_map(|entry| entry.qp.as_ref()) {
             if qp.send_cq == cq {
                 let with_device = qp.send_doorbell.rung().wrapping_sub(qp.completed);
@@ -287,7 +287,8 @@ impl State {
             if qp.recv_cq == cq {
                 let buffers = u32::from(qp.recv_sge.max(1));
                 let with_device = u32::from(qp.recv_doorbell.rung().wrapping_sub(qp.taken)).div_ceil(buffers);
-                count = count.saturating_add((qp.recv.entries() / buffers).saturating_sub(with_device));
+                let receives = (qp.recv.entries() / buffers).saturating_sub(with_device);
+                count = count.saturating_add(receives).saturating_add(qp.arrivals);
             }
         }
         count
@@ -296,8 +297,10 @@ impl State {
     /// Counts a completion that is about to be written; whether it may be.
     #[cold]
     pub(super) fn finds_room(&mut self, cq: u16, qp: u16, unsolicited: bool) -> bool {
+        if let Some(qp) = self.qp_mut(qp) {
+            qp.arrivals = qp.arrivals.saturating_add(unsolicited.into());
+        }
         let Some(entry) = self.cq_mut(cq) else { return false };
-        entry.unsolicited = entry.unsolicited.saturating_add(unsolicited.into());
         entry.written = entry.written.saturating_add(1);
         let (written, room) = (entry.written, entry.ring.entries());
         if self.unread(cq).min(written) <= room {
@@ -309,8 +312,10 @@ impl State {
             return true;
         }
         if let Some(entry) = self.cq_mut(cq) {
-            entry.unsolicited = entry.unsolicited.saturating_sub(unsolicited.into());
             entry.written -= 1;
+        }
+        if let Some(qp) = self.qp_mut(qp) {
+            qp.arrivals = qp.arrivals.saturating_sub(unsolicited.into());
         }
         if self.qp(qp).is_some_and(|qp| qp.state != QpState::Err) {
             self.fail(qp);
@@ -320,9 +325,8 @@ impl State {
 
     /// One unsolicited arrival of a queue pair was read.
     pub(super) fn unsolicited_read(&mut self, qp: u16) {
-        let cq = self.qp(qp).map(|qp| qp.recv_cq);
-        if let Some(cq) = cq.and_then(|cq| self.cq_mut(cq)) {
-            cq.unsolicited = cq.unsolicited.saturating_sub(1);
+        if let Some(qp) = self.qp_mut(qp) {
+            qp.arrivals = qp.arrivals.saturating_sub(1);
         }
     }
 }

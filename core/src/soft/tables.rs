@@ -101,8 +101,7 @@ pub(super) struct Cq {
     pub(super) handles: usize,
     pub(super) ring: Ring,
     pub(super) produced: u32,
-    /// Unsolicited arrivals not known to be read, and entries in all: counted only if overruns are.
-    pub(super) unsolicited: u32,
+    /// Entries in all: counted only if overruns are.
     pub(super) written: u32,
     /// Of one with a doorbell.
     pub(super) notify: Option<Notify>,
@@ -152,6 +151,8 @@ pub(super) struct Qp {
     pub(super) qkey: u32,
     pub(super) ops: SendOps,
     pub(super) unsolicited: bool,
+    /// Unsolicited arrivals not known to be read: counted only if overruns are.
+    pub(super) arrivals: u32,
     pub(super) inline: u16,
     pub(super) inline_write: bool,
     pub(super) rnr_retry: u8,

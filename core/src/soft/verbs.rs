@@ -342,13 +342,10 @@ impl State {
         let Some(qp) = self.qp_mut(index) else { return };
         (qp.fetched, qp.completed, qp.taken, qp.restarted) = (0, 0, 0, true);
         (qp.qkey, qp.rnr_retry) = (0, 7);
+        // What came unsolicited is drained by who resets (R21).
+        qp.arrivals = 0;
         qp.send_doorbell.clear();
         qp.recv_doorbell.clear();
-        // What came unsolicited is drained by who resets (R21).
-        let cq = qp.recv_cq;
-        if let Some(cq) = self.cq_mut(cq) {
-            cq.unsolicited = 0;
-        }
         for live in self.tables.live.all_mut().iter_mut().flatten().filter(|live| live.qp == index) {
             (live.seen, live.flushing) = (0, false);
         }

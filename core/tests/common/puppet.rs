@@ -38,6 +38,8 @@ struct Strings {
     random: AtomicU64,
     /// What `modify_qp` answers once: an errno, or 0 for yes.
     refuse_modify: AtomicI32,
+    /// The number of the state that `query_qp` answers.
+    state: AtomicU32,
     moves: Mutex<Vec<QpAttr>>,
     qp: Mutex<Option<Arc<QpMemory>>>,
 }
@@ -105,6 +107,7 @@ impl Puppet {
             leaks: Leaks::new(),
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
+            state: AtomicU32::new(QpState::Rts.number()),
             moves: Mutex::default(),
             qp: Mutex::default(),
         }))
@@ -113,6 +116,11 @@ impl Puppet {
     /// The next `modify_qp` answers this errno.
     pub(crate) fn refuse_modify(&self, errno: i32) {
         self.0.refuse_modify.store(errno, Ordering::Relaxed);
+    }
+
+    /// `query_qp` answers this state from now on.
+    pub(crate) fn pretend(&self, state: QpState) {
+        self.0.state.store(state.number(), Ordering::Relaxed);
     }
 
     /// The attributes of the last move that it was asked for.
@@ -334,7 +342,7 @@ unsafe impl Provider for Puppet {
     }
 
     fn query_qp(&self, _: &Arc<QpMemory>) -> Result<QpState, Error> {
-        Ok(QpState::Rts)
+        Ok(QpState::from_number(self.0.state.load(Ordering::Relaxed)))
     }
 
     fn destroy_qp(&self, _: &mut Arc<QpMemory>) -> Result<(), Error> {

@@ -106,6 +106,21 @@ fn r17_a_program_that_keeps_to_its_budget_is_never_reported_however_long_it_runs
 }
 
 #[test]
+fn r34_the_end_tells_of_every_unsolicited_arrival_that_is_there_and_of_what_came_behind_them() {
+    for expired in [false, true] {
+        let depth = Depth::new(1, 1).unsolicited(31);
+        let (mut a, mut b) = pair_of::<Kind>(rdma().strict_overruns().shuffle(false), depth).unwrap();
+        b.endpoint.post_recv(zeros(&b.pd, 8), Token(1)).unwrap();
+        assert_eq!(flood(&mut a, &b, 24), 24);
+        let mut events = Vec::new();
+        let report = b.endpoint.shut_down(|| expired, |event| events.push(event)).unwrap();
+        assert_eq!((report.completed, report.reclaimed, events.len()), (1, 0, 25));
+        let told = events.iter().filter(|event| matches!(event, Event::UnsolicitedWrite(_)));
+        assert_eq!(told.count(), 24);
+    }
+}
+
+#[test]
 fn r21_a_reset_forgets_the_unsolicited_arrivals_that_were_not_read() {
     let (mut a, b) = pair(rdma().strict_overruns());
     assert_eq!(flood(&mut a, &b, 8), 8);
