@@ -474,9 +474,10 @@ impl fmt::Display for Error {
                 "the provider made send entries of {given} bytes, {asked} were asked for: its driver knows no others; \
                  take a kind with entries of that size (R10)"
             ),
-            Self::QueueFailed => {
-                f.write_str("the device failed this queue pair: `cause()` says why; shut it down and make another")
-            }
+            Self::QueueFailed => f.write_str(
+                "the device failed this queue pair: `cause()` says why; where `query()` finds it in SQE, `resume()` leads \
+                 back, else shut it down and make another",
+            ),
             Self::WrongState { state } => write!(
                 f,
                 "the queue pair is in {state}, where that cannot be done: `query` tells the state, `resume` leads back \

@@ -142,7 +142,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         self.move_to(&qp_attr)
     }
 
-    /// From SQD or SQE back to RTS: what waits in the send queue goes on.
+    /// From SQD or SQE back to RTS: what waits in the send queue goes on. From SQE, poll first until nothing comes: a
+    /// failure of before that is read later would close the send queue again.
     ///
     /// # Errors
     /// What the device answered, with the queue pair.
