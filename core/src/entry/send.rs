@@ -6,13 +6,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Quad;
 
-/// A send queue entry: 32 bytes that say what and to whom, 32 bytes of data.
+/// A send queue entry: 32 bytes that say what and to whom, 32 bytes of data, or 96 in a [`WideSendEntry`].
 ///
-/// `data` holds two [`BufferDescriptor`]s for a SEND, up to 32 inline bytes, or a [`RemoteBuffer`] and one
+/// In 64 bytes `data` holds two [`BufferDescriptor`]s for a SEND, up to 32 inline bytes, or a [`RemoteBuffer`] and one
 /// [`BufferDescriptor`] for RDMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct SendEntry {
+pub struct SendEntry<const DATA: usize = 32> {
     /// Comes back in the completion.
     pub req_id: U16,
     /// Operation and flags: [`control1`].
@@ -38,55 +38,16 @@ pub struct SendEntry {
     /// The upper 48 bits of a 64-bit request id.
     pub req_id_ex: [U16; 3],
     /// Buffers or inline bytes.
-    pub data: [u8; 32],
+    pub data: [u8; DATA],
 }
 
-/// A send queue entry of 128 bytes: the same 32 bytes, and 96 bytes of data.
+/// A send queue entry of 128 bytes.
 ///
-/// `data` holds what that of a [`SendEntry`] does, or up to 80 inline bytes: those of a SEND from its start, and those
+/// `data` holds what that of a 64-byte entry does, or up to 80 inline bytes: those of a SEND from its start, and those
 /// of an RDMA write behind the [`RemoteBuffer`], where else the [`BufferDescriptor`] is. The rest is zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct WideSendEntry {
-    /// Comes back in the completion.
-    pub req_id: U16,
-    /// Operation and flags: [`control1`].
-    pub ctrl1: u8,
-    /// Phase and fixed bits: [`control2`].
-    pub ctrl2: u8,
-    /// The peer's queue pair.
-    pub dest_qp_num: U16,
-    /// Bytes if inline, else the number of local buffers.
-    pub length: U16,
-    /// The immediate, exact (R13).
-    pub immediate: U32,
-    /// The peer's address handle.
-    pub ah: U16,
-    /// Processing hints: [`control3`].
-    pub ctrl3: u8,
-    /// Zero.
-    pub reserved15: u8,
-    /// The peer's queue key.
-    pub qkey: U32,
-    /// Zero.
-    pub reserved20: [u8; 6],
-    /// The upper 48 bits of a 64-bit request id.
-    pub req_id_ex: [U16; 3],
-    /// Buffers or inline bytes.
-    pub data: [u8; 96],
-}
-
-const_assert_eq!(size_of::<SendEntry>(), 64);
-const_assert_eq!(core::mem::offset_of!(SendEntry, immediate), 8);
-const_assert_eq!(core::mem::offset_of!(SendEntry, qkey), 16);
-const_assert_eq!(core::mem::offset_of!(SendEntry, req_id_ex), 26);
-const_assert_eq!(core::mem::offset_of!(SendEntry, data), 32);
+pub type WideSendEntry = SendEntry<96>;
 
 const_assert_eq!(size_of::<WideSendEntry>(), 128);
-const_assert_eq!(core::mem::offset_of!(WideSendEntry, immediate), 8);
-const_assert_eq!(core::mem::offset_of!(WideSendEntry, qkey), 16);
-const_assert_eq!(core::mem::offset_of!(WideSendEntry, req_id_ex), 26);
-const_assert_eq!(core::mem::offset_of!(WideSendEntry, data), 32);
 
 /// A local buffer in a send queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
