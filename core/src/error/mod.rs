@@ -2,7 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod limit;
+mod verb;
+
 use core::fmt;
+
+pub use limit::Limit;
+use verb::Errno;
+pub use verb::Verb;
 
 use crate::flags::Access;
 use crate::qp::{QpState, QpType};
@@ -213,88 +220,6 @@ impl From<crate::wire::ParseError> for Error {
     fn from(error: crate::wire::ParseError) -> Self {
         Self::Parse(error)
     }
-}
-
-/// What is limited.
-#[non_exhaustive]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Limit {
-    /// Queue pairs.
-    QueuePairs,
-    /// Completion queues.
-    CompletionQueues,
-    /// Memory regions.
-    MemoryRegions,
-    /// Protection domains.
-    ProtectionDomains,
-    /// Address handles.
-    AddressHandles,
-    /// Bytes of a memory region.
-    RegionBytes,
-    /// Send queue entries.
-    SendDepth,
-    /// Receives in a receive queue.
-    RecvDepth,
-    /// Buffers of a receive.
-    RecvBuffers,
-    /// Inline bytes.
-    InlineBytes,
-    /// Completion queue entries.
-    CompletionEntries,
-    /// Software devices on one wire.
-    Devices,
-    /// Frozen ranges of one region.
-    FrozenRanges,
-    /// Bytes that a pool is made of.
-    PoolBytes,
-    /// Slots of a pool.
-    PoolSlots,
-    /// Buffers of one SEND.
-    SendBuffers,
-    /// Bytes of one message.
-    MessageBytes,
-    /// Bytes of one RDMA operation.
-    RdmaBytes,
-    /// Bytes of one buffer of a receive.
-    RecvBytes,
-    /// Bytes of a receive of a UD queue pair.
-    DatagramBytes,
-    /// Receiver-not-ready retries.
-    RnrRetries,
-    /// A packet sequence number.
-    SequenceNumber,
-    /// Peers in a table.
-    Peers,
-    /// Queue pairs of a group.
-    Members,
-    /// Parts of one operation.
-    Parts,
-    /// Messages held back for their turn.
-    ReorderWindow,
-}
-
-/// What a device is asked by a provider.
-#[non_exhaustive]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verb {
-    /// Make a protection domain.
-    AllocPd,
-    /// Register memory.
-    RegMr,
-    /// Deregister memory.
-    DeregMr,
-    /// Make an address handle.
-    CreateAh,
-    /// Make a completion queue.
-    CreateCq,
-    /// Make a queue pair.
-    CreateQp,
-    /// Move a queue pair.
-    ModifyQp,
-    /// End a queue pair.
-    DestroyQp,
-    /// Tell a queue pair's state.
-    QueryQp,
 }
 
 /// A refusal that gives back what the call took.
@@ -525,102 +450,5 @@ impl<T: bitflags::Flags<Bits: fmt::LowerHex + PartialEq> + Copy> fmt::Display fo
         }
         let rest = names.remaining();
         if rest.is_empty() { Ok(()) } else { write!(f, " (and unknown bits {:#x})", rest.bits()) }
-    }
-}
-
-/// What an errno means in answer to a verb.
-struct Errno(i32, Verb);
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match (self.0, self.1) {
-            (22, Verb::CreateAh) => {
-                "EINVAL: the peer is in another availability zone or VPC, its GID is wrong, or the protection \
-                 domain is not this device's (R28)"
-            }
-            (22, Verb::CreateQp) => {
-                "EINVAL: something is another device's, or unsolicited receive was asked for with a completion queue \
-                 that was not made to tell it (R22)"
-            }
-            (22, Verb::ModifyQp) => "EINVAL: the state or the attributes do not fit the device's table (R01)",
-            (95, Verb::ModifyQp) => "EOPNOTSUPP: port 1 and partition key index 0 are EFA's only ones (R01)",
-            (12, Verb::CreateAh) => "ENOMEM: the device's table of address handles is full (R28)",
-            (12, Verb::RegMr) => {
-                "ENOMEM: out of regions, of device pages (huge pages need fewer), or of lockable memory \
-                 (RLIMIT_MEMLOCK) (R36)"
-            }
-            (5, _) => "EIO: the device failed; whatever it may still use is kept, and counted as leaked",
-            _ => return write!(f, "errno {}", self.0),
-        };
-        f.write_str(text)
-    }
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::AllocPd => "make a protection domain",
-            Self::RegMr => "register memory",
-            Self::DeregMr => "deregister memory",
-            Self::CreateAh => "make an address handle",
-            Self::CreateCq => "make a completion queue",
-            Self::CreateQp => "make a queue pair",
-            Self::ModifyQp => "move the queue pair",
-            Self::DestroyQp => "destroy the queue pair",
-            Self::QueryQp => "tell the queue pair's state",
-        })
-    }
-}
-
-impl Limit {
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::SendBuffers => "send them one by one, or ask for two with `Depth::send_buffers` (R09)",
-            Self::MessageBytes => "split it, or use RDMA, which takes more (R11)",
-            Self::RdmaBytes => "`flow::Split` does it in parts (R11)",
-            Self::RecvBytes => "post less of it: a receive's length has 16 bits, a message fewer (R12)",
-            Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
-            Self::InlineBytes => "register the bytes and send a slice; `Wide` entries have room for up to 80 (R10)",
-            Self::RegionBytes => "register it in parts (R36)",
-            Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
-            Self::CompletionEntries => {
-                "ask for smaller depths, or, in a group, for more completion queue entries (R17)"
-            }
-            Self::SendDepth | Self::RecvDepth => "ask for less; `Context::limits` says what there is",
-            _ => "ask for less",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::QueuePairs => "queue pairs",
-            Self::CompletionQueues => "completion queues",
-            Self::MemoryRegions => "memory regions",
-            Self::ProtectionDomains => "protection domains",
-            Self::AddressHandles => "address handles",
-            Self::RegionBytes => "bytes of a memory region",
-            Self::SendDepth => "send queue entries",
-            Self::RecvDepth => "receive queue descriptors",
-            Self::RecvBuffers => "buffers of a receive",
-            Self::InlineBytes => "inline bytes",
-            Self::CompletionEntries => "completion queue entries",
-            Self::Devices => "software devices on one wire",
-            Self::FrozenRanges => "frozen ranges of one region",
-            Self::PoolBytes => "bytes of a pool",
-            Self::PoolSlots => "slots of the pool",
-            Self::SendBuffers => "buffers of one SEND",
-            Self::MessageBytes => "bytes of one message",
-            Self::RdmaBytes => "bytes of one RDMA operation",
-            Self::RecvBytes => "bytes of one receive buffer",
-            Self::DatagramBytes => "bytes of a UD receive, where a header of 40 precedes the payload",
-            Self::RnrRetries => "receiver-not-ready retries",
-            Self::SequenceNumber => "a packet sequence number",
-            Self::Members => "queue pairs of the group",
-            Self::Peers => "peers in the table",
-            Self::Parts => "parts of one operation",
-            Self::ReorderWindow => "messages held back for their turn",
-        })
     }
 }
