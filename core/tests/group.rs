@@ -107,11 +107,11 @@ fn every_completion_is_told_with_the_queue_pair_that_it_is_of() {
 #[test]
 fn r17_a_queue_pair_that_the_queue_has_no_room_for_is_refused_and_one_that_leaves_makes_room() {
     let mut stage = stage::<Srd>(quiet(), 20);
-    assert_eq!(stage.group.entries(), (32, 32));
+    assert_eq!((stage.group.entries(), stage.group.room()), (32, 32));
     // Depths are rounded up: 4 + 8.
     let first = stage.group.endpoint(Depth::new(3, 5)).unwrap();
     let _second = stage.group.endpoint(Depth::new(8, 8)).unwrap();
-    assert_eq!(stage.group.entries(), (32, 4));
+    assert_eq!((stage.group.entries(), stage.group.room()), (32, 4));
     let above = |asked| Error::AboveLimit { what: Limit::CompletionEntries, asked, limit: 32 };
     let refused = stage.group.endpoint(Depth::new(4, 1)).unwrap_err();
     assert_eq!(refused, above(33));
@@ -121,9 +121,9 @@ fn r17_a_queue_pair_that_the_queue_has_no_room_for_is_refused_and_one_that_leave
         Error::AboveLimit { what: Limit::SendDepth, asked: u32::MAX.into(), limit }
     });
     stage.group.endpoint(Depth::new(2, 2)).unwrap();
-    assert_eq!(stage.group.entries(), (32, 0));
+    assert_eq!((stage.group.entries(), stage.group.room()), (32, 0));
     stage.group.close(first).unwrap();
-    assert_eq!(stage.group.entries(), (32, 12));
+    assert_eq!((stage.group.entries(), stage.group.room()), (32, 12));
     stage.idle();
     stage.group.endpoint(Depth::new(4, 8)).unwrap();
     assert_eq!(stage.group.endpoint(Depth::new(1, 1)).unwrap_err(), above(34));
@@ -185,7 +185,7 @@ fn r17_unread_arrivals_of_one_that_left_do_not_count_against_those_that_stay() {
 fn r17_a_full_group_whose_completions_are_all_unread_loses_none() {
     let mut stage = stage::<Srd>(quiet().strict_overruns(), 32);
     let members: Vec<MemberId> = (0..N).map(|_| stage.endpoint()).collect();
-    assert_eq!(stage.group.entries(), (32, 0));
+    assert_eq!((stage.group.entries(), stage.group.room()), (32, 0));
     for round in 0..3 {
         for nth in 0..N {
             for token in 0..4 {
@@ -298,14 +298,14 @@ fn r34_one_that_cannot_be_destroyed_stays_in_err_and_keeps_its_room_until_it_can
     let mut flushed = 0;
     let failed = stage.group.shut_down(stuck, || false, |_, _| flushed += 1);
     assert_eq!((failed, flushed), (Err(Error::Device { verb: Verb::DestroyQp, errno: 5 }), 1));
-    assert_eq!((stage.group.entries(), stage.group.members().count()), ((32, 16), 2));
+    assert_eq!((stage.group.entries(), stage.group.room(), stage.group.members().count()), (32, 16, 2));
     let wrong = Error::WrongState { state: QpState::Err };
     assert_eq!(stage.group.member(stuck).map(drop).unwrap_err(), wrong);
     assert_eq!(stage.group.queue_pair(stuck).map(drop).unwrap_err(), wrong);
     assert_eq!((stage.group.query(stuck), stage.group.resume(stuck)), (Ok(QpState::Err), Err(wrong)));
     stage.recv(other, 2);
     assert_eq!(stage.group.shut_down(stuck, || false, |_, _| {}), Ok(Shutdown { completed: 0, reclaimed: 0 }));
-    assert_eq!((stage.group.entries(), stage.group.members().collect()), ((32, 24), vec![other]));
+    assert_eq!((stage.group.entries(), stage.group.room(), stage.group.members().collect()), (32, 24, vec![other]));
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_bring_up_that_the_device_refuses_leaves_the_group_as_it_was() {
     let error = |verb, errno| Err(Error::Device { verb, errno });
     assert_eq!(stage.group.endpoint(Depth::new(4, 4)), error(Verb::ModifyQp, 5));
     assert_eq!(stage.group.endpoint(Depth::new(4, 4)), error(Verb::CreateQp, 12));
-    assert_eq!((stage.group.entries(), stage.group.members().count()), ((32, 32), 0));
+    assert_eq!((stage.group.entries(), stage.group.room(), stage.group.members().count()), (32, 32, 0));
     let init = InitAttr::new(Qkey(7));
     let member = stage.group.endpoint_with(Depth::new(4, 4), init, RtsAttr::new().psn(5)).unwrap();
     assert_eq!(stage.group.queue_pair(member).unwrap().address().qkey, Qkey(7));

@@ -321,9 +321,14 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
         ids.enumerate().filter_map(|(index, id)| Some(MemberId { index: index as u16, id: id? }))
     }
 
-    /// Completion queue entries: those granted, and those that no queue pair may fill.
-    pub fn entries(&self) -> (u32, u32) {
-        (self.capacity, self.capacity - self.reserved)
+    /// Completion queue entries.
+    pub fn entries(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Completion queue entries that no queue pair of the group may fill: what another may ask for (R17).
+    pub fn room(&self) -> u32 {
+        self.capacity.saturating_sub(self.reserved)
     }
 
     /// Completions of no queue pair of the group (R20); those of none of its requests are counted by each itself.
@@ -412,6 +417,7 @@ impl<P: Provider, K: QpKind, const N: usize> fmt::Debug for Group<P, K, N> {
         f.debug_struct("Group")
             .field("device", &self.provider.name())
             .field("entries", &self.entries())
+            .field("room", &self.room())
             .field("members", &self.members.iter().flatten().count())
             .finish_non_exhaustive()
     }

@@ -174,7 +174,7 @@ fn group<const N: usize>() {
     used(group.poll());
     used(group.shut_down(id, any, |whose, event| used((whose, event))));
     used((group.close(id), group.query(id), group.resume(id), group.queue_pair(id).is_ok()));
-    used((group.entries(), group.stale(), group.members().count()));
+    used((group.entries(), group.room(), group.stale(), group.members().count()));
     let peer: &To = any();
     if let Ok(mut member) = group.member(id) {
         used(member.post(peer.send(any::<Slice>()), any()));
