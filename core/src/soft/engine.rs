@@ -347,7 +347,6 @@ impl State {
     }
 
     /// The handle by which a domain resolves a device of another wire.
-    #[cold]
     pub(super) fn resolved_gid(&self, pd: u16, gid: &Gid) -> Ahn {
         let same = |entry: &AhEntry| entry.ah.is_some_and(|ah| ah.pd == pd && ah.gid == *gid);
         self.tables.ahs.all().iter().position(same).map_or(Ahn::UNKNOWN, |index| self.ahn(index))

@@ -48,13 +48,13 @@ impl SoftDevice {
     /// As `create_cq`; the memory is then not used.
     ///
     /// # Safety
-    /// Until the last handle of the queue is dropped the memory is valid and everybody reaches it by atomics, as another
+    /// Until the last handle of the queue is dropped, those included that queue pairs have, the memory is valid and everybody reaches it by atomics, as another
     /// program's writes are.
     pub unsafe fn create_cq_in(&self, init: &CqInit, memory: CqMemory) -> Result<SoftCq, Error> {
         self.make_cq(init, Some(memory))
     }
 
-    /// [`Provider::create_qp`] with rings and doorbells given by the caller, which it clears. The queue pair has no slots
+    /// [`Provider::create_qp`] with rings and doorbells given by the caller; it clears the doorbells. The queue pair has no slots
     /// for what is in flight: [`Provider::queues`] of it is good for its number alone.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl SoftDevice {
     ///
     /// # Safety
     /// Until the handle is dropped the memory is valid and everybody reaches it by atomics, as another program's writes
-    /// are.
+    /// are; for ever, if it is dropped alive and cannot be destroyed, since the device goes on then.
     pub unsafe fn create_qp_in(
         &self,
         pd: &SoftPd,

@@ -1,10 +1,12 @@
 //! UD over the link: a frame each, sent once, dropped where nobody takes it.
 
+use efa_core::connect::{connect, connect_of};
 use efa_core::peer::Sender;
 use efa_core::qp::{Depth, Ud};
+use efa_core::soft::SoftDevice;
 use efa_core::soft::link::{Body, FRAME, Frame, PAYLOAD};
 use efa_core::work::Event;
-use efa_core::{Provider, Token};
+use efa_core::{Context, Provider, Token};
 
 use crate::net::{Net, gid};
 use crate::{Link, bytes, config, nothing, pair_of, pattern, recv, wait};
@@ -74,14 +76,48 @@ fn a_datagram_that_nobody_takes_is_dropped_and_done_all_the_same() {
 }
 
 #[test]
+fn datagrams_that_wait_when_their_device_is_plugged_out_are_lost_and_others_take_turns_with_requests() {
+    let (mut a, _b, net) = pair();
+    let (wire, mut bytes) = (a.ctx.provider().clone(), [0; FRAME]);
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(1)).unwrap();
+    assert!(matches!(a.endpoint.poll(), Some(Event::Sent(_))));
+    wire.link(false);
+    assert_eq!(wire.transmit(net.now, &mut bytes), None);
+    wire.link(true);
+    assert_eq!((wire.transmit(net.now, &mut bytes), wire.next_timeout()), (None, None));
+
+    // On one wire: an SRD queue pair with requests to send, and a UD one with datagrams.
+    let devices = [5, 6].map(|n| SoftDevice::new(config(n)));
+    let mut net = Net::new(7, &[&devices[0], &devices[1]]);
+    let [mut srd, mut far] = connect(devices.clone().map(Context::open), Depth::new(8, 8)).unwrap();
+    let [mut ud, _far] = connect_of::<_, Ud>(devices.map(Context::open), Depth::new(8, 8)).unwrap();
+    recv(&mut far, 8, 0);
+    srd.endpoint.post(srd.peer.send_empty(), Token(0)).unwrap();
+    assert!(matches!(wait(&mut net, &mut srd.endpoint), Event::Sent(_)));
+    net.settle();
+    for token in 0..8 {
+        srd.endpoint.post(srd.peer.send_empty(), Token(token)).unwrap();
+        ud.endpoint.post(ud.peer.send_empty(), Token(token)).unwrap();
+    }
+    (0..20).for_each(|_| srd.ctx.provider().progress());
+    let kinds: Vec<bool> = (0..6)
+        .map(|_| {
+            let (_, len) = srd.ctx.provider().transmit(net.now, &mut bytes).unwrap();
+            matches!(Frame::parse(&bytes[..len]).unwrap().body, Body::Ud(_))
+        })
+        .collect();
+    assert_eq!(kinds.iter().filter(|is_datagram| **is_datagram).count(), 3, "{kinds:?}");
+}
+
+#[test]
 fn what_is_for_another_kind_of_queue_pair_or_key_is_dropped() {
     let (a, mut b, mut net) = pair();
     recv(&mut b, HEADER + 5, 1);
     let srd = config(3);
-    let contexts = [3, 4].map(|n| efa_core::Context::open(efa_core::soft::SoftDevice::new(srd.gid(gid(n)))));
-    let [_c, mut d] = efa_core::connect::connect(contexts, Depth::new(8, 8)).unwrap();
+    let contexts = [3, 4].map(|n| Context::open(SoftDevice::new(srd.gid(gid(n)))));
+    let [_c, mut d] = connect(contexts, Depth::new(8, 8)).unwrap();
     recv(&mut d, 8, 1);
-    let send = |to: &efa_core::soft::SoftDevice, qpn: u16, qkey: u32| {
+    let send = |to: &SoftDevice, qpn: u16, qkey: u32| {
         let datagram = efa_core::soft::link::UdMessage { source: 3, destination: qpn, qkey, imm: None, data: b"hello" };
         let body = Body::Ud(datagram);
         let mut bytes = [0; FRAME];

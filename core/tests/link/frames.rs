@@ -130,8 +130,12 @@ fn a_frame_with_one_wrong_field_is_refused_by_its_name() {
 fn what_is_no_frame_is_not_written() {
     let mut bytes = [0; FRAME];
     let long = vec![0; 2 * FRAME];
-    for body in [Body::Data { sequence: 1, bytes: &long[..PAYLOAD + 1] }, Body::Data { sequence: 1, bytes: &long }] {
-        assert!(Frame { body, ..golden() }.write(&mut bytes).is_err());
+    for (len, error) in [
+        (PAYLOAD + 1, FrameError::Field { field: Field::Part, found: PAYLOAD as u64 + 1 }),
+        (2 * FRAME, FrameError::TooLong { limit: FRAME, found: 56 + 8 + 2 * FRAME }),
+    ] {
+        let body = Body::Data { sequence: 1, bytes: &long[..len] };
+        assert_eq!(Frame { body, ..golden() }.write(&mut bytes), Err(error));
     }
     assert!(Frame { from_session: 0, ..golden() }.write(&mut bytes).is_err());
     let body = Body::Data { sequence: 1, bytes: &long[..PAYLOAD] };
@@ -192,7 +196,7 @@ proptest! {
     }
 
     /// Frames of a real session, damaged, repeated and mixed with made-up ones of that session, reach a wire that
-    /// had a part in it: each operation still ends once, and memory that no key opened keeps its bytes.
+    /// had a part in it: no operation ends twice, and memory that no key opened keeps its bytes.
     #[test]
     fn damaged_frames_break_no_promise(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..40),

@@ -1,7 +1,5 @@
 //! Datagrams to and from other wires: a frame each, in no session, sent once and answered by nothing.
 
-use alloc::vec::Vec;
-
 use super::DATAGRAMS;
 use super::frame::{Body, DATAGRAM, FRAME, Frame, UdMessage};
 use crate::Gid;
@@ -15,7 +13,7 @@ use crate::status::CompletionStatus as Status;
 
 impl State {
     /// Sends the datagram at the head, which its own device found good, to a device of another wire: it is copied, and
-    /// done. It stays where it is while the link has no room.
+    /// done. It goes behind all others while the link has no room.
     pub(in crate::soft) fn depart_datagram(&mut self, gid: Gid) {
         let Some(packet) = self.packet_at(self.head).copied() else { return };
         let Some(qp) = self.qp(packet.qp) else { return self.pop() };
@@ -38,18 +36,22 @@ impl State {
             sent = frame.get(..len).map(<[u8]>::to_vec);
         }
         if let (Some(link), Some(sent)) = (self.link.as_mut().filter(|_| is_up), sent) {
-            link.datagrams.push_back((gid, sent));
+            link.datagrams.push_back((nic, gid, sent));
         }
         self.pop();
         self.count(nic, Part::Requester, control1::OP_SEND, length);
         self.conclude(packet.qp, packet.meta(), Status::Ok);
     }
 
-    /// Writes the next datagram: its addressee and length.
+    /// Writes the next datagram of a device that is not unplugged: its addressee and length.
     pub(super) fn transmit_datagram(&mut self, frame: &mut [u8; FRAME]) -> Option<(Gid, usize)> {
-        let (gid, bytes): (Gid, Vec<u8>) = self.link.as_mut()?.datagrams.pop_front()?;
-        frame.get_mut(..bytes.len())?.copy_from_slice(&bytes);
-        Some((gid, bytes.len()))
+        while let Some((nic, gid, bytes)) = self.link.as_mut()?.datagrams.pop_front() {
+            if self.is_up(nic) {
+                frame.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+                return Some((gid, bytes.len()));
+            }
+        }
+        None
     }
 
     /// Puts a datagram into a receive, or drops it.

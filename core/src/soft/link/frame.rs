@@ -308,6 +308,9 @@ impl<'a> Frame<'a> {
                 (7, size_of::<DatagramHead>() + datagram.data.len())
             }
         };
+        if HEADER + len > FRAME {
+            return Err(FrameError::TooLong { limit: FRAME, found: HEADER + len });
+        }
         let len = self.seal(frame, kind, len);
         Frame::parse(frame.get(..len).unwrap_or_default())?;
         Ok(len)
@@ -374,7 +377,7 @@ impl<'a> UdMessage<'a> {
         let missing = FrameError::Missing { expected: DATAGRAM, found: HEADER + rest.len() };
         let (head, data) = DatagramHead::read_from_prefix(rest).map_err(|_| missing)?;
         check(head.flags & !HAS_IMM == 0, Field::Flags, head.flags.into())?;
-        check(head.reserved == [0; 3], Field::Reserved, head.reserved[0].into())?;
+        check(head.reserved == [0; 3], Field::Reserved, number(&head.reserved))?;
         let has_imm = head.flags & HAS_IMM != 0;
         check(has_imm || head.immediate.get() == 0, Field::Immediate, head.immediate.get().into())?;
         check(data.len() <= PAYLOAD, Field::Part, data.len() as u64)?;
@@ -474,7 +477,7 @@ fn answers(rest: &[u8]) -> Result<Answers<'_>, FrameError> {
     let whole = !rest.is_empty() && rest.len().is_multiple_of(RECORD) && rest.len() <= WINDOW * RECORD;
     check(whole, Field::Answers, rest.len() as u64)?;
     for record in rest.chunks_exact(RECORD).filter_map(|bytes| Record::read_from_bytes(bytes).ok()) {
-        check(record.reserved == [0; 7], Field::Reserved, record.sequence.get())?;
+        check(record.reserved == [0; 7], Field::Reserved, number(&record.reserved))?;
     }
     Ok(Answers(rest))
 }
@@ -482,6 +485,11 @@ fn answers(rest: &[u8]) -> Result<Answers<'_>, FrameError> {
 fn empty<'a>(rest: &[u8], body: Body<'a>) -> Result<Body<'a>, FrameError> {
     let found = HEADER + rest.len();
     if rest.is_empty() { Ok(body) } else { Err(FrameError::TooLong { limit: HEADER, found }) }
+}
+
+/// A few bytes as one number, the first one highest.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn check(good: bool, field: Field, found: u64) -> Result<(), FrameError> {

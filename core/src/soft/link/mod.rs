@@ -98,7 +98,7 @@
 //! | who says nothing for [`Config::patience`](super::Config::patience) | ends what waits with 13 if it was heard before, else 15 |
 //! | unanswered requests to one device | up to 64, none 64 behind the oldest; half as many when one is lost, down to 2, and one more with each answer |
 //! | operations on their way | as many as the wire has packets, local ones included |
-//! | devices elsewhere | 256; beyond, the one silent for the longest is forgotten |
+//! | devices elsewhere | 256, counted once for each device here that talks to them; beyond, the one silent for the longest is forgotten, and the first message of one that was just told its session may end with 13 |
 //! | datagrams waiting to be sent | 64; more wait in their send queues |
 //! | hellos and resets waiting to be sent | 32; beyond, they are dropped as if lost |
 //!
@@ -135,7 +135,7 @@ use super::SoftDevice;
 use super::tables::{Packet, State};
 use crate::Gid;
 
-/// Devices elsewhere that are known at once; under Miri, as of other tables, a sixteenth.
+/// Devices elsewhere that are known at once, once for each device here that knows them; under Miri, as of other tables, a sixteenth.
 const NODES: usize = if cfg!(miri) { 16 } else { 256 };
 /// Short frames that wait to be sent.
 const REPLIES: usize = 32;
@@ -155,7 +155,8 @@ pub(super) struct Link {
     turn: usize,
     operations: Operations,
     replies: VecDeque<Frame<'static>>,
-    datagrams: VecDeque<(Gid, Vec<u8>)>,
+    /// Each with the device that sends it.
+    datagrams: VecDeque<(u8, Gid, Vec<u8>)>,
     /// Whether a datagram goes before a node's frame.
     datagram_first: bool,
     /// Sessions that ended; and when the last node was forgotten, which is the life of those that are not known.
@@ -198,8 +199,10 @@ impl Link {
         if let Some(index) = self.find(nic, &gid) {
             return Some(index);
         }
+        // Before another is forgotten, which changes it: it was told this number.
+        let session = self.stranger(nic, &gid);
         let index = if self.nodes.len() < NODES { self.nodes.len() } else { self.evict()? };
-        let node = Node::new(nic, ours, gid, self.stranger(nic, &gid), self.first);
+        let node = Node::new(nic, ours, gid, session, self.first);
         match self.nodes.get_mut(index) {
             Some(place) => *place = node,
             None => self.nodes.push(node),
@@ -267,7 +270,7 @@ impl Link {
         };
         let id = self.operations.insert(operation);
         if let Some(node) = self.nodes.get_mut(index) {
-            node.joined(id);
+            node.joined(id, &mut self.operations);
         }
         Ok(())
     }
@@ -330,6 +333,8 @@ impl State {
         if !link.replies.is_empty() || !link.datagrams.is_empty() {
             return Some(0);
         }
-        link.nodes.iter().filter_map(Node::wakes_at).min()
+        // What is unplugged sends nothing; what it is to send for operations of ours ends instead.
+        let awake = link.nodes.iter().filter(|node| node.operations > 0 || self.is_up(node.nic));
+        awake.filter_map(Node::wakes_at).min()
     }
 }

@@ -9,7 +9,7 @@
 //! | have no session | something that names our number | have the session, and act on it |
 //! | have a session | hello without our number: they restarted, or it is late | say alive, which who restarted resets |
 //! | have a session | reset of just this session | all of ours that is unanswered ends; the next session has another number |
-//! | any | something that names another session | say reset |
+//! | any | something else than hello or reset, of another session | say reset |
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,6 +19,9 @@ use super::frame::{Body, Frame};
 use super::operations::{OpId, Operations};
 use crate::Gid;
 use crate::status::CompletionStatus as Status;
+
+/// Operations that ended and are still queued, at most, beside as many as there are.
+const SLACK: usize = 64;
 
 /// A hello without an answer yet.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +107,13 @@ impl Node {
     }
 
     /// An operation of ours is new.
-    pub(super) fn joined(&mut self, op: OpId) {
+    pub(super) fn joined(&mut self, op: OpId, operations: &mut Operations) {
         self.operations += 1;
+        if self.queue.len() + self.parked.len() > 2 * self.operations + SLACK {
+            // Of those that ended, while nobody took frames.
+            self.queue.retain(|op| operations.get_mut(*op).is_some());
+            self.parked.retain(|(_, op)| operations.get_mut(*op).is_some());
+        }
         self.enqueue(op);
     }
 

@@ -132,10 +132,11 @@ impl State {
         }
         let link = self.link.as_mut()?;
         link.datagram_first = !link.datagram_first;
-        if link.datagram_first && !link.datagrams.is_empty() {
-            return self.transmit_datagram(frame);
+        let (datagram_first, nodes) = (link.datagram_first, link.nodes.len());
+        if datagram_first && let Some(sent) = self.transmit_datagram(frame) {
+            return Some(sent);
         }
-        for _ in 0..link.nodes.len() {
+        for _ in 0..nodes {
             let link = self.link.as_mut()?;
             let index = link.turn;
             link.turn = if index + 1 < link.nodes.len() { index + 1 } else { 0 };
