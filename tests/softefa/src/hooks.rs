@@ -17,7 +17,7 @@ use crate::{sys, sysfs};
 
 const DEVICES: &[u8] = b"/dev/infiniband/uverbs";
 const SYSFS: &[u8] = b"/sys/class/infiniband";
-const SYSFS_PATH: &str = "SYSFS_PATH";
+const SYSFS_PATH: &CStr = c"SYSFS_PATH";
 /// `NETLINK_RDMA`.
 const NETLINK_RDMA: c_int = 20;
 
@@ -329,13 +329,13 @@ unsafe fn map(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let mut file = fd;
+    let (mut file, mut arena) = (fd, None);
     if process::is_ours(fd)
         && let Some(process) = Process::get()
     {
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         match process.mapping(fd, offset as u64, len, shared, protection & libc::PROT_EXEC != 0) {
-            Some(Ok(memory)) => file = memory,
+            Some(Ok(memory)) => file = arena.insert(memory).file(),
             Some(Err(errno)) => {
                 fail(errno);
                 return libc::MAP_FAILED;
@@ -344,7 +344,10 @@ unsafe fn map(
         }
     }
     // SAFETY: by the caller's word.
-    unsafe { libc::syscall(libc::SYS_mmap, addr, len, protection, flags, file, offset) as *mut c_void }
+    let mapped = unsafe { libc::syscall(libc::SYS_mmap, addr, len, protection, flags, file, offset) as *mut c_void };
+    // Until now: a close in another thread would have ended the file.
+    quietly(|| drop(arena));
+    mapped
 }
 
 /// A function of libc's by the name that it has here too.
@@ -381,16 +384,27 @@ extern "C" fn at_exit() {
     Process::clean_up();
 }
 
-/// Says where the devices' files are, unless somebody said that they are elsewhere.
+/// Says where the devices' files are, unless somebody said that they are elsewhere. By libc's functions: what Rust's
+/// library has around them is a lock, which a thread that a forked child has not may have held.
 fn announce() {
-    let theirs = std::env::var_os(SYSFS_PATH);
-    if theirs.is_none_or(|path| path.as_bytes().windows(OWN_TREE.len()).any(|part| part == OWN_TREE)) {
-        // SAFETY: when the library is loaded, and in a forked child, there is one thread.
-        unsafe { std::env::set_var(SYSFS_PATH, sysfs::root(sys::process_id())) };
+    // First of all: from now on the folder is known.
+    let root = sysfs::root(sys::process_id());
+    // SAFETY: the name is a C string.
+    let theirs = unsafe { libc::getenv(SYSFS_PATH.as_ptr()) };
+    if !theirs.is_null() {
+        // SAFETY: the environment holds C strings.
+        let theirs = unsafe { CStr::from_ptr(theirs) }.to_bytes();
+        if !theirs.windows(OWN_TREE.len()).any(|part| part == OWN_TREE) {
+            return;
+        }
     }
+    let Ok(root) = CString::new(root.into_os_string().into_vec()) else { return };
+    // SAFETY: C strings; when the library is loaded, and in a forked child, there is one thread.
+    unsafe { libc::setenv(SYSFS_PATH.as_ptr(), root.as_ptr(), 1) };
 }
 
 extern "C" fn loaded() {
+    Process::begin();
     announce();
     // SAFETY: functions of the library, which stays.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

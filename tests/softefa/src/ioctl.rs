@@ -35,10 +35,10 @@ pub trait UserMemory {
 /// What an attribute is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// Bytes from the program, at least so many; up to eight stand in the attribute itself.
-    In(u16),
-    /// A place for bytes to the program, at least so many.
-    Out(u16),
+    /// Bytes from the program, at least and at most so many; up to eight stand in the attribute itself.
+    In(u16, u16),
+    /// A place for bytes to the program, at least and at most so many.
+    Out(u16, u16),
     /// An object's number.
     Idr,
     /// Where the number of a new object goes.
@@ -56,17 +56,20 @@ struct Method {
     attrs: &'static [(u16, Kind, bool)],
 }
 
-const UHW_IN: (u16, Kind, bool) = (attr::UHW_IN, Kind::In(0), false);
-const UHW_OUT: (u16, Kind, bool) = (attr::UHW_OUT, Kind::Out(0), false);
+/// What may grow has no longest length.
+const ANY: u16 = u16::MAX;
+
+const UHW_IN: (u16, Kind, bool) = (attr::UHW_IN, Kind::In(0, ANY), false);
+const UHW_OUT: (u16, Kind, bool) = (attr::UHW_OUT, Kind::Out(0, ANY), false);
 
 const METHODS: &[Method] = &[
     Method {
         object: object::DEVICE,
         method: method::DEVICE_INVOKE_WRITE,
         attrs: &[
-            (attr::CORE_IN, Kind::In(4), false),
-            (attr::CORE_OUT, Kind::Out(0), false),
-            (attr::WRITE_CMD, Kind::In(4), true),
+            (attr::CORE_IN, Kind::In(4, ANY), false),
+            (attr::CORE_OUT, Kind::Out(0, ANY), false),
+            (attr::WRITE_CMD, Kind::In(8, 8), true),
             UHW_IN,
             UHW_OUT,
         ],
@@ -74,22 +77,32 @@ const METHODS: &[Method] = &[
     Method {
         object: object::DEVICE,
         method: method::DEVICE_QUERY_PORT,
-        attrs: &[(0, Kind::In(1), true), (1, Kind::Out(40), true)],
+        attrs: &[(0, Kind::In(8, 8), true), (1, Kind::Out(40, ANY), true)],
     },
     Method {
         object: object::DEVICE,
         method: method::DEVICE_GET_CONTEXT,
-        attrs: &[(0, Kind::Out(4), false), (1, Kind::Out(8), false), UHW_IN, UHW_OUT],
+        attrs: &[(0, Kind::Out(4, 4), false), (1, Kind::Out(8, 8), false), UHW_IN, UHW_OUT],
     },
     Method {
         object: object::DEVICE,
         method: method::DEVICE_QUERY_GID_TABLE,
-        attrs: &[(0, Kind::In(8), true), (1, Kind::In(4), false), (2, Kind::Out(0), true), (3, Kind::Out(8), true)],
+        attrs: &[
+            (0, Kind::In(8, 8), true),
+            (1, Kind::In(4, 8), false),
+            (2, Kind::Out(0, ANY), true),
+            (3, Kind::Out(8, 8), true),
+        ],
     },
     Method {
         object: object::DEVICE,
         method: method::DEVICE_QUERY_GID_ENTRY,
-        attrs: &[(0, Kind::In(4), true), (1, Kind::In(4), true), (2, Kind::In(4), false), (3, Kind::Out(32), true)],
+        attrs: &[
+            (0, Kind::In(8, 8), true),
+            (1, Kind::In(8, 8), true),
+            (2, Kind::In(4, 8), false),
+            (3, Kind::Out(32, ANY), true),
+        ],
     },
     Method { object: object::PD, method: method::DESTROY, attrs: &[(attr::HANDLE, Kind::Idr, true)] },
     Method { object: object::AH, method: method::DESTROY, attrs: &[(attr::HANDLE, Kind::Idr, true)] },
@@ -99,12 +112,12 @@ const METHODS: &[Method] = &[
         method: method::CREATE,
         attrs: &[
             (attr::HANDLE, Kind::NewIdr, true),
-            (attr::CQ_CQE, Kind::In(4), true),
-            (attr::CQ_USER_HANDLE, Kind::In(8), true),
+            (attr::CQ_CQE, Kind::In(4, 4), true),
+            (attr::CQ_USER_HANDLE, Kind::In(8, 8), true),
             (attr::CQ_COMP_CHANNEL, Kind::Fd, false),
-            (attr::CQ_COMP_VECTOR, Kind::In(4), true),
-            (attr::CQ_FLAGS, Kind::In(4), false),
-            (attr::CQ_RESP_CQE, Kind::Out(4), true),
+            (attr::CQ_COMP_VECTOR, Kind::In(4, 4), true),
+            (attr::CQ_FLAGS, Kind::In(4, 8), false),
+            (attr::CQ_RESP_CQE, Kind::Out(4, 4), true),
             (attr::CQ_EVENT_FD, Kind::Fd, false),
             UHW_IN,
             UHW_OUT,
@@ -113,7 +126,7 @@ const METHODS: &[Method] = &[
     Method {
         object: object::CQ,
         method: method::CREATED_DESTROY,
-        attrs: &[(attr::HANDLE, Kind::Idr, true), (attr::DESTROY_RESP, Kind::Out(8), true)],
+        attrs: &[(attr::HANDLE, Kind::Idr, true), (attr::DESTROY_RESP, Kind::Out(8, 8), true)],
     },
     Method {
         object: object::QP,
@@ -123,13 +136,13 @@ const METHODS: &[Method] = &[
             (attr::QP_PD, Kind::Idr, false),
             (attr::QP_SEND_CQ, Kind::Idr, false),
             (attr::QP_RECV_CQ, Kind::Idr, false),
-            (attr::QP_USER_HANDLE, Kind::In(8), true),
-            (attr::QP_CAP, Kind::In(20), true),
-            (attr::QP_TYPE, Kind::In(8), true),
-            (attr::QP_FLAGS, Kind::In(4), false),
+            (attr::QP_USER_HANDLE, Kind::In(8, 8), true),
+            (attr::QP_CAP, Kind::In(20, ANY), true),
+            (attr::QP_TYPE, Kind::In(8, 8), true),
+            (attr::QP_FLAGS, Kind::In(4, 8), false),
             (attr::QP_EVENT_FD, Kind::Fd, false),
-            (attr::QP_RESP_CAP, Kind::Out(20), true),
-            (attr::QP_RESP_QP_NUM, Kind::Out(4), true),
+            (attr::QP_RESP_CAP, Kind::Out(20, ANY), true),
+            (attr::QP_RESP_QP_NUM, Kind::Out(4, 4), true),
             UHW_IN,
             UHW_OUT,
         ],
@@ -137,7 +150,7 @@ const METHODS: &[Method] = &[
     Method {
         object: object::QP,
         method: method::CREATED_DESTROY,
-        attrs: &[(attr::HANDLE, Kind::Idr, true), (attr::DESTROY_RESP, Kind::Out(4), true)],
+        attrs: &[(attr::HANDLE, Kind::Idr, true), (attr::DESTROY_RESP, Kind::Out(4, 4), true)],
     },
     Method {
         object: object::ASYNC_EVENT,
@@ -216,7 +229,7 @@ impl Request {
                 return Err(Errno::EINVAL);
             }
             let good = match kind {
-                Kind::In(least) | Kind::Out(least) => len >= *least,
+                Kind::In(least, most) | Kind::Out(least, most) => (*least..=*most).contains(&len),
                 Kind::Idr | Kind::NewIdr | Kind::Fd | Kind::NewFd => len == 0,
             };
             if !good || reserved != 0 {
@@ -253,7 +266,7 @@ impl<M: UserMemory> Call<'_, M> {
     /// # Errors
     /// `EFAULT`.
     pub fn input(&self, id: u16) -> Result<Vec<u8>, Errno> {
-        let Some(attr) = self.request.attr(id).filter(|attr| matches!(attr.kind, Kind::In(_))) else {
+        let Some(attr) = self.request.attr(id).filter(|attr| matches!(attr.kind, Kind::In(..))) else {
             return Ok(Vec::new());
         };
         let inline = attr.data.to_ne_bytes();
@@ -307,7 +320,7 @@ impl<M: UserMemory> Call<'_, M> {
     /// `EFAULT`.
     pub fn put(&self, id: u16, bytes: &[u8]) -> Result<(), Errno> {
         const VALID_OUTPUT: u16 = 2;
-        let Some(attr) = self.request.attr(id).filter(|attr| matches!(attr.kind, Kind::Out(_))) else {
+        let Some(attr) = self.request.attr(id).filter(|attr| matches!(attr.kind, Kind::Out(..))) else {
             return Ok(());
         };
         let mut answer = bytes.to_vec();

@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::errno::Errno;
 use crate::sys;
@@ -17,17 +16,18 @@ use crate::sys;
 /// What mappings and keys are multiples of.
 pub const PAGE: usize = 4096;
 
-/// Bytes rounded up to whole pages; at least one.
-pub const fn pages(len: usize) -> usize {
+/// Bytes rounded up to whole pages, at least one; none if that is more than there can be.
+pub const fn pages(len: usize) -> Option<usize> {
     let len = if len == 0 { 1 } else { len };
-    len.next_multiple_of(PAGE)
+    len.checked_next_multiple_of(PAGE)
 }
 
 /// The file behind the queues of one open device.
 #[derive(Debug)]
 pub struct Arena {
     file: OwnedFd,
-    end: AtomicU64,
+    /// Held while the file grows: what is mapped of it must never be beyond its end.
+    end: Mutex<u64>,
 }
 
 impl Arena {
@@ -37,7 +37,7 @@ impl Arena {
     /// What the system answered.
     pub fn new() -> Result<Arc<Self>, Errno> {
         // Key 0 is left out: libefa takes it for none.
-        Ok(Arc::new(Self { file: sys::memfd()?, end: AtomicU64::new(PAGE as u64) }))
+        Ok(Arc::new(Self { file: sys::memfd()?, end: Mutex::new(PAGE as u64) }))
     }
 
     /// The file.
@@ -48,11 +48,15 @@ impl Arena {
     /// Zeroed memory of `len` bytes, rounded up to whole pages.
     ///
     /// # Errors
-    /// What the system answered.
+    /// `ENOMEM` for more than there can be, or what the system answered.
     pub fn region(self: &Arc<Self>, len: usize) -> Result<Region, Errno> {
-        let len = pages(len);
-        let offset = self.end.fetch_add(len as u64, Ordering::Relaxed);
-        sys::resize(&self.file, offset + len as u64)?;
+        let len = pages(len).ok_or(Errno::ENOMEM)?;
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = *end;
+        let grown = offset.checked_add(len as u64).ok_or(Errno::ENOMEM)?;
+        sys::resize(&self.file, grown)?;
+        *end = grown;
+        drop(end);
         let base = sys::map(&self.file, offset, len)?;
         Ok(Region { arena: self.clone(), offset, len, base })
     }
@@ -127,7 +131,7 @@ impl Keys {
     /// `EINVAL` unless the key is known, the length is exact and the mapping shared; `EPERM` for code.
     pub fn check(&self, key: u64, len: usize, shared: bool, executable: bool) -> Result<(), Errno> {
         let size = self.sizes.get(&key).ok_or(Errno::EINVAL)?;
-        if *size != pages(len) || !shared {
+        if Some(*size) != pages(len) || !shared {
             return Err(Errno::EINVAL);
         }
         if executable { Err(Errno::EPERM) } else { Ok(()) }
@@ -148,13 +152,36 @@ mod tests {
         assert!(first.key() != 0 && second.key() != first.key());
         assert_eq!(keys.check(first.key(), PAGE, true, false), Ok(()));
         assert_eq!(keys.check(second.key(), 2 * PAGE, true, false), Ok(()));
-        for (key, len) in [(second.key(), PAGE), (first.key(), 2 * PAGE), (first.key() + 1, PAGE), (0, PAGE)] {
+        for (key, len) in [
+            (second.key(), PAGE),
+            (first.key(), 2 * PAGE),
+            (first.key() + 1, PAGE),
+            (0, PAGE),
+            (first.key(), usize::MAX),
+        ] {
             assert_eq!(keys.check(key, len, true, false), Err(Errno::EINVAL), "{key:#x} {len}");
         }
         assert_eq!(keys.check(first.key(), PAGE, false, false), Err(Errno::EINVAL));
         assert_eq!(keys.check(first.key(), PAGE, true, true), Err(Errno::EPERM));
         keys.remove(&first);
         assert_eq!(keys.check(first.key(), PAGE, true, false), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn regions_made_by_many_threads_are_all_there_whoever_was_last() {
+        let arena = Arena::new().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for nth in 0..500 {
+                        let region = arena.region(PAGE << (nth % 4)).unwrap();
+                        // SAFETY: mapped, and this thread's alone.
+                        unsafe { region.at(region.size() - 1).write(1) };
+                    }
+                });
+            }
+        });
+        assert_eq!(arena.region(usize::MAX).map(|region| region.key()), Err(Errno::ENOMEM));
     }
 
     #[test]

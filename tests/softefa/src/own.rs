@@ -39,7 +39,7 @@ pub fn faults() -> u64 {
 
 /// What moves the device's bytes.
 pub const fn mover() -> Mover {
-    // SAFETY: one system call that reads and writes those bytes and knows what is mapped.
+    // SAFETY: the system reads and writes those bytes and no others, whoever else does, and knows what is mapped.
     unsafe { Mover::new(copy) }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use efa_core::Provider;
@@ -17,6 +17,7 @@ use crate::config::{Config, Log};
 use crate::errno::Errno;
 use crate::events::EventFile;
 use crate::ioctl::Request;
+use crate::mmap::Arena;
 use crate::own::{self, OwnMemory};
 use crate::progress::Progress;
 use crate::verbs::{Context, Files};
@@ -44,6 +45,9 @@ enum File {
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+
+/// The process that the library was loaded in, or the forked child that began anew; zero before either.
+static HOME: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
     /// This thread makes the tree: the files that it opens are what they are.
@@ -79,8 +83,14 @@ fn mark(fd: i32, ours: bool) {
 }
 
 impl Process {
-    /// This process's; none if the environment says what is not understood, which is told once.
+    /// This process's; none if the environment says what is not understood, which is told once, and none in a child that
+    /// has its parent's memory, or a copy of it, and began nothing of its own (`vfork`, `_Fork`): what is here is the
+    /// parent's.
     pub fn get() -> Option<&'static Self> {
+        let home = HOME.load(Ordering::Relaxed);
+        if home != 0 && home != sys::process_id() {
+            return None;
+        }
         let made = PROCESS.load(Ordering::Acquire);
         // SAFETY: made below, and never freed.
         if let Some(process) = unsafe { made.as_ref() } {
@@ -129,8 +139,14 @@ impl Process {
         })
     }
 
+    /// The library was loaded.
+    pub fn begin() {
+        HOME.store(sys::process_id(), Ordering::Relaxed);
+    }
+
     /// A forked child has nothing of its parent's: no thread, no devices, no memory of queues.
     pub fn forget_in_child() {
+        Self::begin();
         PROCESS.store(ptr::null_mut(), Ordering::Release);
         for word in &OURS {
             word.store(0, Ordering::Release);
@@ -224,12 +240,20 @@ impl Process {
         }
     }
 
-    /// What a mapping of an open device is a mapping of: a file, at the same offset. None if the file is no such thing.
-    pub fn mapping(&self, fd: i32, key: u64, len: usize, shared: bool, executable: bool) -> Option<Result<i32, Errno>> {
+    /// What a mapping of an open device is a mapping of: a file, at the same offset, there for as long as it is held. None
+    /// if the file is no such thing.
+    pub fn mapping(
+        &self,
+        fd: i32,
+        key: u64,
+        len: usize,
+        shared: bool,
+        executable: bool,
+    ) -> Option<Result<Arc<Arena>, Errno>> {
         let context = self.device(fd)?;
         let context = context.lock().unwrap_or_else(PoisonError::into_inner);
         let (keys, arena) = context.mappings();
-        Some(keys.check(key, len, shared, executable).map(|()| arena.file()))
+        Some(keys.check(key, len, shared, executable).map(|()| arena.clone()))
     }
 
     /// A file is closed.

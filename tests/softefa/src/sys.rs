@@ -126,9 +126,23 @@ pub unsafe fn unmap(base: NonNull<u8>, len: usize) {
 /// # Safety
 /// What is written is nobody's who minds.
 pub unsafe fn copy(to: u64, from: u64, len: usize) -> Result<(), Errno> {
-    if len == 0 {
-        return Ok(());
+    let mut done = 0;
+    while done < len {
+        let part = (len - done).min(MOST);
+        let (to, from) = (to.wrapping_add(done as u64), from.wrapping_add(done as u64));
+        // SAFETY: by the caller's word.
+        unsafe { copy_part(to, from, part) }?;
+        done += part;
     }
+    Ok(())
+}
+
+/// Bytes of one call: the system moves no more than 2 GiB less a page.
+const MOST: usize = 1 << 30;
+
+/// # Safety
+/// As for [`copy`].
+unsafe fn copy_part(to: u64, from: u64, len: usize) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: from as *mut _, iov_len: len };
     let remote = libc::iovec { iov_base: to as *mut _, iov_len: len };
     let (local, remote): (*const libc::iovec, *const libc::iovec) = (&local, &remote);
@@ -138,13 +152,34 @@ pub unsafe fn copy(to: u64, from: u64, len: usize) -> Result<(), Errno> {
         copied if copied == len as i64 => Ok(()),
         copied if copied >= 0 => Err(Errno::EFAULT),
         _ if matches!(last(), Errno::EFAULT | Errno::ENOMEM) => Err(Errno::EFAULT),
-        _ => {
-            // No such call here: what is not there then ends the process, as it would without this library.
-            // SAFETY: by the caller's word; the two may overlap.
-            unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len) };
-            Ok(())
-        }
+        // The call is not there, or is forbidden.
+        // SAFETY: by the caller's word.
+        _ => unsafe { copy_by_pipe(to, from, len) },
     }
+}
+
+/// As [`copy`] does, by calls that are never forbidden: the system reads and writes the memory here too.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn copy_by_pipe(to: u64, from: u64, len: usize) -> Result<(), Errno> {
+    // Of its own: one that is kept would be closed by programs that close all files.
+    let (read, write) = pipe()?;
+    let whole = |moved: i64, part: usize| if moved == part as i64 { Ok(()) } else { Err(Errno::EFAULT) };
+    let mut done = 0;
+    while done < len {
+        // What an empty pipe takes as a whole.
+        let part = (len - done).min(libc::PIPE_BUF);
+        let (to, from) = (to.wrapping_add(done as u64), from.wrapping_add(done as u64));
+        // SAFETY: what the address names is checked by the system.
+        let written = unsafe { libc::syscall(libc::SYS_write, write.as_raw_fd(), from, part) };
+        whole(result(written)?, part)?;
+        // SAFETY: as above; by the caller's word it may be written.
+        let taken = unsafe { libc::syscall(libc::SYS_read, read.as_raw_fd(), to, part) };
+        whole(result(taken)?, part)?;
+        done += part;
+    }
+    Ok(())
 }
 
 /// Sees to it that memory is there, with this right, as pinning does.
@@ -236,8 +271,36 @@ mod tests {
         assert_eq!(unsafe { copy(to, 64, 3) }, Err(Errno::EFAULT));
         // SAFETY: nobody has memory there.
         assert_eq!(unsafe { copy(64, from, 3) }, Err(Errno::EFAULT));
+        // SAFETY: no byte is moved.
+        assert_eq!(unsafe { copy(64, 64, 0) }, Ok(()));
         assert_eq!(populate(to, 3, true), Ok(()));
         assert_eq!(populate(4096, 3, false), Err(Errno::EFAULT));
         assert_eq!(populate(u64::MAX - 5, 3, false), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn where_the_one_call_is_forbidden_a_pipe_copies_as_much_and_faults_alike() {
+        let there: Vec<u8> = (0..3 * libc::PIPE_BUF + 5).map(|nth| nth as u8).collect();
+        let mut here = vec![0; there.len()];
+        let (to, from) = (here.as_mut_ptr() as u64, there.as_ptr() as u64);
+        // SAFETY: the bytes are the test's.
+        assert_eq!(unsafe { copy_by_pipe(to, from, there.len()) }, Ok(()));
+        assert_eq!(here, there);
+        // SAFETY: as above.
+        assert_eq!(unsafe { copy_by_pipe(to, 64, 3) }, Err(Errno::EFAULT));
+        // SAFETY: nobody has memory there.
+        assert_eq!(unsafe { copy_by_pipe(64, from, 3) }, Err(Errno::EFAULT));
+        // Half of it is there.
+        let page = 4096;
+        let fd = memfd().unwrap();
+        resize(&fd, page as u64).unwrap();
+        let half = map(&fd, 0, 2 * page).unwrap();
+        let last = half.as_ptr() as u64 + page as u64 - 8;
+        // SAFETY: the test's, and the rest is not there.
+        assert_eq!(unsafe { copy_by_pipe(last, from, 16) }, Err(Errno::EFAULT));
+        // SAFETY: as above.
+        assert_eq!(unsafe { copy_by_pipe(to, last, 16) }, Err(Errno::EFAULT));
+        // SAFETY: nobody uses it.
+        unsafe { unmap(half, 2 * page) };
     }
 }

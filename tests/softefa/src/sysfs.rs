@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use efa_core::Gid;
 
@@ -83,9 +84,11 @@ pub fn tree(gids: &[Gid]) -> Vec<Node> {
     all
 }
 
-/// The root of this process's tree.
+/// The root of this process's tree. Its folder is what the environment said first: the tree stays where it is, and no
+/// later call looks at the environment, which another thread may hold when this one forks.
 pub fn root(process: i32) -> PathBuf {
-    std::env::temp_dir().join(format!("{ROOT}{process}"))
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(std::env::temp_dir).join(format!("{ROOT}{process}"))
 }
 
 const ROOT: &str = "softefa-sysfs-";

@@ -98,6 +98,11 @@ impl Context {
         (&self.keys, &self.arena)
     }
 
+    /// Lets the device do what it has to do, where no thread does.
+    pub fn turn(&self) {
+        self.device.turn();
+    }
+
     /// Does what the ioctl at an address asks for.
     ///
     /// # Errors

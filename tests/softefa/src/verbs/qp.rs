@@ -81,6 +81,11 @@ impl QueuePair {
         self.draining
     }
 
+    /// Nobody does any more.
+    pub fn told_drained(&mut self) {
+        self.draining = false;
+    }
+
     /// It can be mapped no more, and raises nothing.
     pub(super) fn leave(&mut self, keys: &mut Keys) {
         self.draining = false;
@@ -234,6 +239,10 @@ impl Context {
         let shared = self.qp(input.u32(64))?.clone();
         let mut qp = lock(&shared);
         let mask = Mask::from_bits(input.u32(68)).ok_or(Errno::EOPNOTSUPP)?;
+        // The doorbell that was rung before this call is seen before it. The first query waits for a turn that another
+        // thread is at, which may have passed it.
+        self.device.query_qp(&qp.qp)?;
+        self.device.turn();
         let current = self.device.query_qp(&qp.qp)?;
         let named = |at: usize| QpState::from_number(input.u8(at).into());
         let attr = QpAttr {

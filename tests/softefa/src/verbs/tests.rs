@@ -49,7 +49,7 @@ fn every_good_request_is_answered_by_a_device_with_the_objects_that_it_names() {
 fn a_device_that_was_not_opened_answers_the_probe_and_nothing_else() {
     let (mut context, memory, files) = (open().unwrap(), FakeMemory::new(), FakeFiles::default());
     let probe = Draft::new(object::DEVICE, method::DEVICE_INVOKE_WRITE);
-    let probe = probe.input(attr::WRITE_CMD, &command::QUERY_DEVICE.to_ne_bytes());
+    let probe = probe.input(attr::WRITE_CMD, &u64::from(command::QUERY_DEVICE).to_ne_bytes());
     assert_eq!(probe.call(&mut context, &memory, &files), Err(Errno::ENOSPC));
     for kind in 1..20 {
         assert_eq!(good(kind, 0).call(&mut context, &memory, &files), Err(Errno::EINVAL), "request {kind}");
@@ -84,6 +84,7 @@ fn an_attribute_that_is_not_good_is_answered_as_the_kernel_does() {
     assert_eq!(attribute(0, 0, 77), Err(Errno::EPROTONOSUPPORT), "unknown and mandatory");
     assert_eq!(attribute(0, 0, 1), Err(Errno::EINVAL), "twice");
     assert_eq!(attribute(0, 2, 0), Err(Errno::EINVAL), "too short");
+    assert_eq!(attribute(0, 2, 9), Err(Errno::EINVAL), "too long");
     assert_eq!(attribute(1, 2, 39), Err(Errno::EINVAL), "too short for the answer");
     assert_eq!(attribute(0, 6, 1), Err(Errno::EINVAL), "reserved");
     assert_eq!(attribute(1, 13, 1), Err(Errno::EFAULT), "an answer to where nothing is");
@@ -138,6 +139,9 @@ fn what_the_driver_does_not_know_of_a_queue_is_refused() {
         let draft = changed(11, 0, |draft| draft.data_mut()[at] = value);
         assert_eq!(answer(&draft), Err(Errno::EINVAL), "byte {at} = {value}");
     }
+    // A number of entries is four bytes: longer ones are not cut off.
+    let long = changed(11, 0, |draft| draft.bytes_mut()[HEADER + ATTR + 2] = 8);
+    assert_eq!(answer(&long), Err(Errno::EINVAL));
     // Of `efa_ibv_create_qp`, behind the capabilities: mask, ring sizes, type.
     for (at, value, errno) in
         [(0, 1, Errno::EINVAL), (4, 0, Errno::EINVAL), (9, 1, Errno::EINVAL), (12, 1, Errno::EOPNOTSUPP)]

@@ -6,6 +6,7 @@
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -107,5 +108,7 @@ void wakeups_case(void);
 void drained_case(void);
 void unread_case(void);
 void fork_case(void);
+void busy_case(void);
+void vfork_case(void);
 void abandon_case(void);
 void latency_case(void);

@@ -89,7 +89,6 @@ void drained_case(void)
 	s.ah = resolve(&s, s.gid);
 	/* It waits for a receive: in SQD it is not drained. */
 	post_send(&s, &s, 1, 0, 64);
-	usleep(1000);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct ibv_qp_init_attr init;
 	EQ(ibv_modify_qp(s.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
@@ -97,6 +96,11 @@ void drained_case(void)
 	EQ(ibv_query_qp(s.qp, &attr, IBV_QP_STATE, &init), 0);
 	EQ(attr.qp_state, IBV_QPS_SQD);
 	EQ(attr.sq_draining, 1);
+	/* Asked for twice, told once. */
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS };
+	EQ(ibv_modify_qp(s.qp, &attr, IBV_QP_STATE), 0);
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	EQ(ibv_modify_qp(s.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
 	post_recv(&s, 2, 0, 64);
 	EQ(completion(s.send_cq).wr_id, 1);
 	struct ibv_async_event event;
@@ -105,6 +109,7 @@ void drained_case(void)
 	EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
 	TRUE(event.element.qp == s.qp);
 	ibv_ack_async_event(&event);
+	EQ(readable(s.ctx->async_fd, 20), 0);
 	EQ(ibv_query_qp(s.qp, &attr, IBV_QP_STATE, &init), 0);
 	EQ(attr.sq_draining, 0);
 	/* A second one, which nobody reads: it goes with the queue pair. */
@@ -179,6 +184,66 @@ void fork_case(void)
 	close_side(&s);
 }
 
+static int over;
+
+static void *look(void *none)
+{
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+		access("/sys/class/infiniband/efa_0", F_OK);
+		open("/dev/infiniband/uverbs9", O_RDWR);
+	}
+	return none;
+}
+
+/* Other threads are in the library's calls whenever this one forks: what they hold, no child waits for. */
+void busy_case(void)
+{
+	pthread_t threads[3];
+	for (int i = 0; i < 3; i++)
+		EQ(pthread_create(&threads[i], NULL, look, NULL), 0);
+	for (int i = 0; i < 300; i++) {
+		pid_t child = fork();
+		if (child == 0)
+			_exit(access("/sys/class/infiniband/efa_0", F_OK) != 0);
+		int status = -1;
+		for (int ms = 0; waitpid(child, &status, WNOHANG) == 0; ms++) {
+			if (ms == 10000)
+				kill(child, SIGKILL);
+			usleep(1000);
+		}
+		EQ(status, 0);
+	}
+	__atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < 3; i++)
+		EQ(pthread_join(threads[i], NULL), 0);
+}
+
+void vfork_case(void)
+{
+	struct side s;
+	open_side(&s, 0, 0);
+	s.ah = resolve(&s, s.gid);
+	int fd = s.ctx->cmd_fd, status;
+	pid_t child = vfork();
+	if (child == 0) {
+		close(fd);
+		_exit(0);
+	}
+	EQ(waitpid(child, &status, 0), child);
+	EQ(status, 0);
+	exchange(&s);
+	child = _Fork();
+	if (child == 0) {
+		/* Nothing is its own, and nobody ends. */
+		struct ibv_port_attr port;
+		_exit(ibv_query_port(s.ctx, 1, &port) == 0 || open("/dev/infiniband/uverbs0", O_RDWR) >= 0);
+	}
+	EQ(waitpid(child, &status, 0), child);
+	EQ(status, 0);
+	exchange(&s);
+	close_side(&s);
+}
+
 void abandon_case(void)
 {
 	struct side a, b;
@@ -191,5 +256,7 @@ void abandon_case(void)
 	open_side(&c, 0, 0);
 	c.ah = resolve(&c, c.gid);
 	exchange(&c);
+	/* Whatever the environment says by then, the files go. */
+	setenv("TMPDIR", "/nowhere", 1);
 	/* And b is left to the end of the process. */
 }

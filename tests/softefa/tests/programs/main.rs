@@ -71,10 +71,13 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn case_with(variables: &[(&str, &str)], name: &str) {
+/// What it printed.
+fn case_with(variables: &[(&str, &str)], name: &str) -> String {
     let output = run(variables, program(), &[name]);
     assert!(output.status.success(), "{:?}: {}\n{}", variables, output.status, text(&output));
-    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    print!("{printed}");
+    printed
 }
 
 /// On one device, and on two.
@@ -116,6 +119,8 @@ cases! {
     a_drained_send_queue_is_an_asynchronous_event: "drained";
     events_that_nobody_reads_go_with_their_queue: "unread";
     a_forked_child_has_devices_of_its_own: "fork";
+    a_child_of_a_busy_process_goes_on: "busy";
+    a_child_with_its_parents_memory_takes_nothing_from_it: "vfork";
     what_a_program_leaves_open_is_cleaned_up: "abandon";
 }
 
@@ -129,7 +134,8 @@ fn messages_arrive_whole_on_a_hostile_wire() {
 
 #[test]
 fn latency_is_printed() {
-    case_with(&[], "latency");
+    let printed = case_with(&[], "latency");
+    assert!(printed.contains("figure: 64 bytes"), "{printed}");
 }
 
 #[test]
