@@ -124,6 +124,13 @@ fn nothing_is_kept_of_who_only_says_hello_and_few_of_them_are_answered() {
         sent += 1;
     }
     assert_eq!((sent, wire.next_timeout()), (32, None));
+    // Who repeats its hello takes one of those places.
+    let twice = Stranger { gid: gid(1000), to: wire.clone(), session: 1, theirs: 0, came: Vec::new() };
+    for _ in 0..40 {
+        twice.say(Body::Hello).unwrap();
+    }
+    assert!(wire.transmit(1, &mut bytes).is_some());
+    assert_eq!(wire.transmit(1, &mut bytes), None);
     recv(&mut b, 8, 1);
     a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
     assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));

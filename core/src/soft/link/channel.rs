@@ -276,3 +276,25 @@ impl Serving {
         self.due = reads.fold(0, |due, (sequence, _)| due | bit(sequence));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn a_floor_that_passes_an_answer_takes_it_back_and_frees_its_place() {
+        let window = WINDOW as u64;
+        let mut serving = Serving::new();
+        assert_eq!(serving.admit(0, 0), Admission::New);
+        serving.answer(0, Status::Ok);
+        // The place of request 0 is now that of request `window`, which did not come yet.
+        assert_eq!(serving.admit(window + 1, window), Admission::New);
+        serving.answer(window + 1, Status::RemoteRnr);
+        let answers: Vec<_> = serving.answers().collect();
+        assert_eq!(answers, [(window + 1, Status::RemoteRnr.number())]);
+        assert_eq!(serving.admit(window, window), Admission::New);
+        assert_eq!(serving.admit(0, window), Admission::Outside);
+    }
+}
