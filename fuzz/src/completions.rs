@@ -412,7 +412,8 @@ impl Stage {
             1 => {
                 let mut back = Vec::new();
                 batch.abort(|token, buffers| back.push((token.0, bytes(buffers))));
-                let expected: Vec<_> = staged.iter().rev().map(|token| (*token, self.unpost(*token))).collect();
+                let mut expected: Vec<_> = staged.iter().rev().map(|token| (*token, self.unpost(*token))).collect();
+                expected.reverse();
                 assert_eq!(back, expected);
             }
             2 => {

@@ -33,8 +33,9 @@ pub mod descriptor_flags {
     pub const LAST: u32 = 1 << 31;
 }
 
-/// The second quad: request id, length, key and flags.
+/// The second quad: request id, flags, and what a send descriptor's first has, of whose length 16 bits count.
 #[inline(always)]
-pub(crate) fn tail(req_id: u16, length: u16, lkey: u32, flags: u32) -> Quad {
-    Quad::from(req_id) | Quad::from(length) << 16 | Quad::from(lkey | flags) << 32
+pub(crate) fn tail(req_id: u16, length_and_key: Quad, flags: u32) -> Quad {
+    let (length, key) = (length_and_key & 0xFFFF, length_and_key & !0xFFFF_FFFF);
+    Quad::from(req_id) | length << 16 | key | Quad::from(flags) << 32
 }

@@ -113,10 +113,20 @@ pub mod control3 {
     pub const HINT_BURST: u8 = 1 << 0;
 }
 
-/// The first quad: request id, control bits, destination, length.
+/// `dest_qp_num` at its place in the first quad.
+pub(crate) fn destination(qpn: u16) -> Quad {
+    Quad::from(qpn) << 32
+}
+
+/// `length` at its place in the first quad.
 #[inline(always)]
-pub(crate) fn head(req_id: u16, control: Quad, qpn: u16, length: u16) -> Quad {
-    Quad::from(req_id) | control | Quad::from(qpn) << 32 | Quad::from(length) << 48
+pub(crate) fn length(length: u16) -> Quad {
+    Quad::from(length) << 48
+}
+
+/// `ah` at its place in the second quad.
+pub(crate) fn address_handle(ahn: u16) -> Quad {
+    Quad::from(ahn) << 32
 }
 
 /// `ctrl1` and `ctrl2` at their place in the first quad.

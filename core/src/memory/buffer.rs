@@ -8,6 +8,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{ExposedPart, Frozen, Mr, MrObject, Slice};
+use crate::entry::Quad;
 
 /// What an operation was given and its completion gives back.
 #[derive(Debug)]
@@ -25,8 +26,9 @@ pub enum Buffer {
 /// They stay in their raw form until they are taken, so that an event is small.
 #[must_use = "these are the operation's buffers: dropped slices cannot be rejoined"]
 pub struct Buffers {
+    /// Only those that the tag says there are.
     raw: [RawBuffer; 2],
-    tag: u8,
+    tag: Tag,
 }
 
 // SAFETY: it owns handles of regions and ranges, which are `Send`.
@@ -40,18 +42,20 @@ impl Buffers {
     /// # Safety
     /// `raw` and `tag` are of one operation, in flight no more, and used once, copies included.
     #[inline(always)]
-    pub(crate) unsafe fn from_raw(raw: [RawBuffer; 2], tag: u8) -> Self {
+    pub(crate) unsafe fn from_raw(raw: [RawBuffer; 2], tag: Tag) -> Self {
         Self { raw, tag }
     }
 
     /// Takes the next unique slice out, first to last.
     #[inline]
     pub fn take_slice(&mut self) -> Option<Slice> {
-        let is_slice =
-            |(index, raw): (usize, &RawBuffer)| (raw.mr.is_some() && self.kind(index).0 == 0).then_some(index);
-        let index = self.raw.iter().enumerate().find_map(is_slice)?;
-        match self.take(index)? {
-            Buffer::Slice(slice) => Some(slice),
+        let buffer = match (self.tag.first(), self.tag.second()) {
+            (BufferKind::SLICE, _) => self.take_first(),
+            (_, BufferKind::SLICE) => self.take_second(),
+            _ => None,
+        };
+        match buffer {
+            Some(Buffer::Slice(slice)) => Some(slice),
             _ => None,
         }
     }
@@ -64,37 +68,42 @@ impl Buffers {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.raw.iter().filter(|raw| raw.mr.is_some()).count()
+        usize::from(self.tag.has_first()) + usize::from(self.tag.has_second())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.tag == Tag::NONE
     }
 
     /// Their bytes, all together.
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.raw.iter().map(|raw| raw.len as usize).sum()
+        let [first, second] = &self.raw;
+        let first = if self.tag.has_first() { first.len() as usize } else { 0 };
+        if self.tag.has_second() { first + second.len() as usize } else { first }
     }
 
     #[inline(always)]
-    fn kind(&self, index: usize) -> BufferKind {
-        BufferKind(if index == 0 { self.tag & 0xF } else { self.tag >> 4 })
+    fn take_first(&mut self) -> Option<Buffer> {
+        let kind = self.tag.first();
+        self.tag = self.tag.without_first();
+        // SAFETY: of an operation that is in flight no more, by `from_raw`, and there once: the tag says so no more.
+        unsafe { self.raw[0].into_buffer(kind) }
     }
 
     #[inline(always)]
-    fn take(&mut self, index: usize) -> Option<Buffer> {
-        let kind = self.kind(index);
-        let raw = core::mem::replace(self.raw.get_mut(index)?, RawBuffer::NONE);
-        // SAFETY: of an operation that is in flight no more, by `from_raw`, and taken out of its place.
-        unsafe { raw.into_buffer(kind) }
+    fn take_second(&mut self) -> Option<Buffer> {
+        let kind = self.tag.second();
+        self.tag = self.tag.without_second();
+        // SAFETY: as above.
+        unsafe { self.raw[1].into_buffer(kind) }
     }
 }
 
 impl Default for Buffers {
     fn default() -> Self {
-        Self { raw: [RawBuffer::NONE; 2], tag: 0 }
+        Self { raw: [RawBuffer::NONE; 2], tag: Tag::NONE }
     }
 }
 
@@ -102,14 +111,14 @@ impl Iterator for Buffers {
     type Item = Buffer;
 
     fn next(&mut self) -> Option<Buffer> {
-        self.take(0).or_else(|| self.take(1))
+        self.take_first().or_else(|| self.take_second())
     }
 }
 
 impl Drop for Buffers {
     #[inline]
     fn drop(&mut self) {
-        if self.raw.iter().any(|raw| raw.mr.is_some()) {
+        if self.tag != Tag::NONE {
             self.for_each(drop);
         }
     }
@@ -143,50 +152,103 @@ impl Buffer {
 pub(crate) struct RawBuffer {
     /// Device address.
     pub(crate) addr: u64,
-    /// Bytes.
-    pub(crate) len: u32,
-    /// Local key.
-    pub(crate) lkey: u32,
+    /// Bytes and local key, as a descriptor of the send queue has them.
+    pub(crate) length_and_key: Quad,
     mr: Option<NonNull<MrObject>>,
 }
 
-/// What a buffer was before it was posted, and is again afterwards: four bits of a slot.
+/// What a buffer was before it was posted, and is again afterwards: four bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BufferKind(u8);
 
 impl BufferKind {
-    pub(crate) const SLICE: Self = Self(0);
-    pub(crate) const EXPOSED: Self = Self(1);
+    /// There is none.
+    const NONE: Self = Self(0);
+    pub(crate) const SLICE: Self = Self(1);
+    pub(crate) const EXPOSED: Self = Self(2);
     const FROZEN: u8 = 8;
 
     pub(crate) const fn frozen(range: u8) -> Self {
         Self(Self::FROZEN | range)
     }
+}
 
-    /// The tag of an operation with these two buffers.
-    pub(crate) const fn tag(first: Self, second: Self) -> u8 {
-        first.0 | second.0 << 4
+/// What an operation's buffers are, and so how many: what stands in the place of one that is not there means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tag(u8);
+
+impl Tag {
+    pub(crate) const NONE: Self = Self::two(BufferKind::NONE, BufferKind::NONE);
+
+    #[inline(always)]
+    pub(crate) const fn one(kind: BufferKind) -> Self {
+        Self::two(kind, BufferKind::NONE)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn two(first: BufferKind, second: BufferKind) -> Self {
+        Self(first.0 | second.0 << 4)
+    }
+
+    #[inline(always)]
+    const fn first(self) -> BufferKind {
+        BufferKind(self.0 & 0xF)
+    }
+
+    #[inline(always)]
+    const fn second(self) -> BufferKind {
+        BufferKind(self.0 >> 4)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn has_first(self) -> bool {
+        self.0 & 0xF != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn has_second(self) -> bool {
+        self.0 >> 4 != 0
+    }
+
+    #[inline(always)]
+    const fn without_first(self) -> Self {
+        Self(self.0 & 0xF0)
+    }
+
+    #[inline(always)]
+    const fn without_second(self) -> Self {
+        Self(self.0 & 0xF)
     }
 }
 
 impl RawBuffer {
-    pub(crate) const NONE: Self = Self { addr: 0, len: 0, lkey: 0, mr: None };
+    pub(crate) const NONE: Self = Self { addr: 0, length_and_key: 0, mr: None };
 
     #[inline(always)]
-    pub(super) fn new(addr: u64, len: u32, mr: Mr, lkey: u32) -> Self {
-        Self { addr, len, lkey, mr: Some(mr.into_raw()) }
+    pub(super) fn new(addr: u64, length_and_key: Quad, mr: Mr) -> Self {
+        Self { addr, length_and_key, mr: Some(mr.into_raw()) }
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.length_and_key as u32
     }
 
     /// What was posted.
     ///
     /// # Safety
-    /// `kind` is that of this buffer, which is in flight no more, and each is used once, copies included.
+    /// `kind` is that of this buffer, which is in flight no more, and each is used once, copies included; or it says
+    /// that there is none.
     #[inline(always)]
     unsafe fn into_buffer(self, kind: BufferKind) -> Option<Buffer> {
+        if kind == BufferKind::NONE {
+            return None;
+        }
         let raw = self.mr?;
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
         let mr = unsafe { Mr::from_raw(raw) };
-        let len = self.len as usize;
+        let len = self.len() as usize;
         Some(match kind {
             // SAFETY: these are the bytes of the slice that was posted, used once.
             BufferKind::SLICE => Buffer::Slice(unsafe { Slice::of(mr, self.addr, len) }),

@@ -11,6 +11,7 @@ use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
 use super::{DmaBuf, Mr, RawBuffer};
 use crate::caps::sealed::Sealed;
+use crate::entry::length_and_key;
 use crate::flags::Access;
 use crate::provider::Provider;
 use crate::qp::{QpKind, QueuePair, Reachable};
@@ -194,7 +195,7 @@ impl ExposedPart {
 
     /// The form in flight; the length was checked to fit.
     pub(crate) fn into_raw(self) -> RawBuffer {
-        RawBuffer::new(self.addr, self.len as u32, self.mr, self.lkey.0)
+        RawBuffer::new(self.addr, length_and_key(self.len as u32, self.lkey.0), self.mr)
     }
 }
 

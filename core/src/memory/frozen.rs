@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::region::range_len;
 use super::{Mr, RawBuffer, Slice};
+use crate::entry::length_and_key;
 use crate::error::Limit;
 use crate::{Error, LKey, PdId, Refused};
 
@@ -112,7 +113,7 @@ impl Frozen {
         let this = core::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the region's handle moves out once.
         let mr = unsafe { core::ptr::read(&this.mr) };
-        (RawBuffer::new(this.addr, this.len as u32, mr, this.lkey.0), range)
+        (RawBuffer::new(this.addr, length_and_key(this.len as u32, this.lkey.0), mr), range)
     }
 
     /// # Safety

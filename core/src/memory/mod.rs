@@ -28,7 +28,7 @@ mod slice;
 mod words;
 
 pub use buffer::{Buffer, Buffers};
-pub(crate) use buffer::{BufferKind, RawBuffer};
+pub(crate) use buffer::{BufferKind, RawBuffer, Tag};
 pub use dma_buf::{DmaBuf, RawMemory, RawParts};
 pub use exposed::{
     AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,

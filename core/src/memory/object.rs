@@ -149,14 +149,25 @@ impl Clone for Mr {
     }
 }
 
+/// # Safety
+/// The last handle was just dropped.
+#[cold]
+#[inline(never)]
+unsafe fn release(object: NonNull<MrObject>) {
+    fence(Ordering::Acquire);
+    // SAFETY: valid until it is released, which is done here.
+    let deregister = unsafe { object.as_ref() }.deregister;
+    // SAFETY: by the caller's word; a failure leaves the object alive and is counted by the provider.
+    let _ = unsafe { deregister(object, Release::Dropped) };
+}
+
 impl Drop for Mr {
+    #[inline]
     fn drop(&mut self) {
-        if self.object().handles.fetch_sub(1, Ordering::Release) != 1 {
-            return;
+        if self.object().handles.fetch_sub(1, Ordering::Release) == 1 {
+            // SAFETY: this was the last handle.
+            unsafe { release(self.0) };
         }
-        fence(Ordering::Acquire);
-        // SAFETY: this was the last handle; a failure leaves the object alive and is counted by the provider.
-        let _ = unsafe { (self.object().deregister)(self.0, Release::Dropped) };
     }
 }
 

@@ -7,7 +7,8 @@ use core::ops::{Deref, DerefMut};
 use core::slice;
 
 use super::{Frozen, Mr, RawBuffer};
-use crate::{Error, LKey, PdId, Refused};
+use crate::entry::{Quad, length_and_key};
+use crate::{Error, PdId, Refused};
 
 /// A unique piece of a registered region: bytes while it is held, an operation's buffer once it is posted.
 ///
@@ -18,7 +19,8 @@ pub struct Slice {
     addr: u64,
     len: usize,
     mr: Mr,
-    lkey: LKey,
+    /// The local key, where a descriptor has it: above the length.
+    key: Quad,
     pd: PdId,
 }
 
@@ -26,14 +28,14 @@ impl Slice {
     /// All of a region.
     pub(super) fn whole(mr: Mr) -> Self {
         let attr = *mr.attr();
-        Self { addr: attr.iova, len: attr.len, mr, lkey: attr.lkey, pd: attr.pd }
+        Self { addr: attr.iova, len: attr.len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd }
     }
 
     /// # Safety
     /// No other slice has any of those bytes.
     pub(super) unsafe fn of(mr: Mr, addr: u64, len: usize) -> Self {
         let attr = *mr.attr();
-        Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd }
+        Self { addr, len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd }
     }
 
     /// Two pieces, the first of `mid` bytes.
@@ -45,7 +47,7 @@ impl Slice {
             let error = Error::OutOfBounds { offset: mid as u64, len: 0, within: self.len as u64 };
             return Err(Refused::new(self, error));
         };
-        let tail = Self { addr: self.addr + mid as u64, len: rest, mr: self.mr.clone(), lkey: self.lkey, pd: self.pd };
+        let tail = Self { addr: self.addr + mid as u64, len: rest, mr: self.mr.clone(), key: self.key, pd: self.pd };
         Ok((Self { len: mid, ..self }, tail))
     }
 
@@ -92,13 +94,13 @@ impl Slice {
     /// Its region's local key.
     #[cfg(test)]
     pub(crate) fn raw_key(&self) -> u32 {
-        self.lkey.0
+        (self.key >> 32) as u32
     }
 
     /// The form in flight; the length was checked to fit.
     #[inline(always)]
     pub(crate) fn into_raw(self) -> RawBuffer {
-        RawBuffer::new(self.addr, self.len as u32, self.mr, self.lkey.0)
+        RawBuffer::new(self.addr, self.key | Quad::from(self.len as u32), self.mr)
     }
 }
 

@@ -4,9 +4,11 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::num::NonZeroU64;
 
 use super::{Ah, RemoteWindow};
 use crate::caps::sealed::Sealed;
+use crate::entry::{self, Quad};
 use crate::memory::RemoteAccess;
 use crate::provider::Provider;
 use crate::qp::{FeatureSet, QpKind, QueuePair, Reachable, Solicited, State};
@@ -65,24 +67,28 @@ impl SendTo for Mutual {}
 
 /// What operations need of a peer, in the form the device's entries want.
 pub(crate) struct PeerCore {
-    pub(crate) qpn: u16,
-    pub(crate) ahn: u16,
+    pub(crate) destination: Quad,
+    pub(crate) address_handle: Quad,
     pub(crate) qkey: u32,
+    /// Who it is for as long as its handle lives: its queue pair, and its device by that handle.
+    pub(crate) address: u32,
     /// The queue pair that resolved it.
     pub(crate) owner: u32,
     /// Bytes of one SEND to it.
     pub(crate) max_msg: u32,
     /// Its life, as it said; none if it did not say.
-    pub(crate) incarnation: Option<Incarnation>,
+    pub(crate) incarnation: Option<NonZeroU64>,
     local: Incarnation,
     handle: Ah,
 }
 
 impl PeerCore {
-    /// Who it is for as long as its handle lives: its queue pair, and its device by that handle.
-    #[inline(always)]
-    pub(crate) fn address(&self) -> (u16, u16) {
-        (self.qpn, self.ahn)
+    pub(crate) fn qpn(&self) -> Qpn {
+        Qpn((self.address >> 16) as u16)
+    }
+
+    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation.map(|bits| Incarnation(bits.get()))
     }
 }
 
@@ -133,13 +139,15 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         }
         let identity = &self.inner.identity;
         let handle = self.inner.provider.create_ah(self.inner.pd(), address.gid)?;
+        let (qpn, ahn) = (address.qpn.0, handle.attr().ahn.0);
         let core = PeerCore {
-            qpn: address.qpn.0,
-            ahn: handle.attr().ahn.0,
+            destination: entry::destination(qpn),
+            address_handle: entry::address_handle(ahn),
+            address: u32::from(qpn) << 16 | u32::from(ahn),
             qkey: address.qkey.0,
             owner: identity.id,
             max_msg: max_msg.min(identity.max_msg),
-            incarnation,
+            incarnation: incarnation.and_then(|life| NonZeroU64::new(life.0)),
             local: identity.incarnation,
             handle,
         };
@@ -167,7 +175,7 @@ impl<F: FeatureSet> Peer<OneWay, F> {
         if theirs != from {
             return Err(Error::NotThisPeer { expected: theirs, found: from });
         }
-        let expected = self.core.incarnation.unwrap_or(ready.incarnation);
+        let expected = self.core.incarnation().unwrap_or(ready.incarnation);
         if ready.incarnation != expected {
             return Err(Error::StaleReady { expected, found: ready.incarnation });
         }
@@ -192,7 +200,7 @@ impl<R, F> Peer<R, F> {
 
     /// Its queue pair.
     pub fn qpn(&self) -> Qpn {
-        Qpn(self.core.qpn)
+        self.core.qpn()
     }
 
     /// Its queue key.
@@ -207,7 +215,7 @@ impl<R, F> Peer<R, F> {
 
     /// Its life, if it said so in a hello.
     pub fn incarnation(&self) -> Option<Incarnation> {
-        self.core.incarnation
+        self.core.incarnation()
     }
 
     /// Bytes of one SEND to it: the smaller of both sides' limits.
@@ -229,10 +237,10 @@ impl<R, F> fmt::Debug for Peer<R, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer")
             .field("gid", &format_args!("{}", self.gid()))
-            .field("qpn", &self.core.qpn)
+            .field("qpn", &self.qpn())
             .field("qkey", &format_args!("{}", self.qkey()))
-            .field("ahn", &self.core.ahn)
-            .field("incarnation", &self.core.incarnation)
+            .field("ahn", &self.ahn())
+            .field("incarnation", &self.incarnation())
             .finish()
     }
 }

@@ -3,13 +3,14 @@
 #![forbid(unsafe_code)]
 
 use core::marker::PhantomData;
+use core::num::NonZeroU64;
 use core::ops::Range;
 
 use super::PeerCore;
 use crate::flags::Access;
 use crate::memory::RemoteAccess;
 use crate::wire::Grant;
-use crate::{Error, Incarnation, RKey};
+use crate::{Error, RKey};
 
 /// A range of a peer's memory that it granted for access `A`, in its present life.
 ///
@@ -19,9 +20,9 @@ pub struct RemoteWindow<A> {
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) rkey: RKey,
-    /// Who granted it: its queue pair, and its device by our address handle.
-    pub(crate) granter: (u16, u16),
-    pub(crate) incarnation: Option<Incarnation>,
+    /// Who granted it, as [`PeerCore`] has it.
+    pub(crate) granter: u32,
+    pub(crate) incarnation: Option<NonZeroU64>,
     access: PhantomData<fn() -> A>,
 }
 
@@ -35,8 +36,8 @@ impl<A> Copy for RemoteWindow<A> {}
 
 impl<A: RemoteAccess> RemoteWindow<A> {
     pub(super) fn new(grant: Grant, peer: &PeerCore) -> Result<Self, Error> {
-        let (granter, incarnation) = (peer.address(), peer.incarnation);
-        if let Some(peer) = incarnation.filter(|peer| *peer != grant.incarnation) {
+        let (granter, incarnation) = (peer.address, peer.incarnation);
+        if let Some(peer) = peer.incarnation().filter(|peer| *peer != grant.incarnation) {
             return Err(Error::StaleGrant { granted_by: grant.incarnation, peer });
         }
         let needs = A::ACCESS & (Access::REMOTE_READ | Access::REMOTE_WRITE);

@@ -15,7 +15,7 @@ use super::Depth;
 use crate::entry::completion_flags as flags;
 use crate::error::Limit;
 use crate::provider::{CqInit, CqRing, Provider, QpInit};
-use crate::ring::{CompletionQueue, Serves};
+use crate::ring::{CompletionQueue, Rest, Serves};
 use crate::{Caps, Error, Qpn};
 
 /// A queue pair's completion queues.
@@ -25,7 +25,7 @@ pub(crate) enum Completions {
     Own {
         send: CompletionQueue,
         recv: CompletionQueue,
-        /// Which is looked at first by the next poll.
+        /// Whether it is `recv`'s turn, if both have something.
         turn: bool,
     },
     /// One for both.
@@ -80,6 +80,14 @@ impl Completions {
             Self::Own { send, recv, .. } => send.entries().saturating_add(recv.entries()),
             Self::One(queue) => queue.entries(),
             Self::Grouped => 0,
+        }
+    }
+
+    /// Of the completion that was consumed last, of a receive, what is beyond its first 16 bytes.
+    pub(crate) fn rest(&self) -> Rest {
+        match self {
+            Self::Own { recv: queue, .. } | Self::One(queue) => queue.rest(),
+            Self::Grouped => Rest::NONE,
         }
     }
 

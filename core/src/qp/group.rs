@@ -14,7 +14,7 @@ use super::{
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
-use crate::ring::{CompletionQueue, Next, Serves};
+use crate::ring::{CompletionQueue, Consumed, Serves};
 use crate::work::{Batch, Event, Operation, RecvTarget};
 use crate::{Caps, Error, Qkey, Refused, Token};
 
@@ -197,13 +197,9 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     #[inline]
     fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
         loop {
-            let (entry, good) = match self.queue.next() {
-                Next::Empty => {
-                    self.left_over = 0;
-                    return None;
-                }
-                Next::Good(entry) => (entry, true),
-                Next::Other(entry) => (entry, false),
+            let Some(Consumed { entry, good }) = self.queue.next() else {
+                self.left_over = 0;
+                return None;
             };
             self.left_over = self.left_over.saturating_sub(1);
             let Some(index) = self.route(entry.qpn()) else {
@@ -212,7 +208,8 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             };
             let Some(Some(place)) = self.members.get_mut(index) else { continue };
             let inner = place.qp.inner_mut();
-            let event = if good { inner.good(entry) } else { inner.odd(entry) };
+            let queue = &self.queue;
+            let event = if good { inner.good(entry, |_| queue.rest()) } else { inner.odd(entry, queue.rest()) };
             if let Some(event) = event {
                 return Some((MemberId { index: index as u16, id: inner.identity.id }, event));
             }

@@ -64,6 +64,8 @@ pub(crate) struct Identity {
     /// Buffers of one SEND.
     pub(crate) max_buffers: u8,
     pub(crate) qp_type: QpType,
+    /// Bytes before the payload of what arrives.
+    pub(crate) header: u8,
     pub(crate) qpn: Qpn,
     pub(crate) qkey: Qkey,
     pub(crate) incarnation: Incarnation,
@@ -119,6 +121,7 @@ impl<P: Provider> Inner<P> {
                 max_rdma: limits.max_rdma_size,
                 max_inline: init.inline.min(queues.send.inline),
                 qp_type: K::TYPE,
+                header: K::TYPE.header(),
                 qpn: queues.qpn,
                 qkey: Qkey(0),
                 incarnation: Incarnation::from_random(provider.entropy()),

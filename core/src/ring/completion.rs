@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 
-use super::{AtomicWord, load_quad};
+use super::{AtomicWord, WORDS_PER_QUAD, load_quad};
 use crate::Qpn;
 use crate::entry::{Quad, completion_flags as flags};
 use crate::provider::CqRing;
@@ -16,13 +16,13 @@ use crate::provider::CqRing;
 /// round.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
+    /// The next entry.
+    next: NonNull<AtomicWord>,
+    /// The first one, and behind the last one.
     base: NonNull<AtomicWord>,
-    /// Where the next entry is, in quads.
-    position: u32,
-    /// The ring's length, in quads.
-    end: u32,
-    /// Quads of an entry: 2 or 4.
-    stride: u32,
+    end: NonNull<AtomicWord>,
+    /// Words of an entry.
+    stride: usize,
     /// What the first quad of a good completion is, where `mask` is set; its phase flips at the wrap.
     expected: Quad,
     mask: Quad,
@@ -48,19 +48,25 @@ pub(crate) enum Serves {
     Any,
 }
 
-/// What the next entry is.
-pub(crate) enum Next {
-    /// None yet.
-    Empty,
-    /// A success, of whomever the queue serves.
-    Good(Entry),
-    /// Anything else: decode it.
-    Other(Entry),
-}
-
-/// A completion entry, copied out.
+/// A completion entry, copied out: its first 16 bytes, which is all that most need.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry(pub(crate) [Quad; 4]);
+pub(crate) struct Entry(pub(crate) [Quad; 2]);
+
+/// The other 16 bytes of an entry that has them, else zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest(pub(crate) [Quad; 2]);
+
+/// The next entry's first quad.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen(Quad);
+
+/// An entry that was consumed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Consumed {
+    pub(crate) entry: Entry,
+    /// It is a success, of whomever the queue serves; else decode it.
+    pub(crate) good: bool,
+}
 
 /// Where the first quad has its parts.
 const STATUS: Quad = 0xFF << 16;
@@ -84,72 +90,85 @@ impl CompletionQueue {
             Serves::Pair(qpn) => (Quad::from(qpn.0) << 32, QPN),
             Serves::Any => (0, 0),
         };
+        let stride = usize::from(ring.entry_size) / 8 * WORDS_PER_QUAD;
         Self {
+            next: ring.base,
             base: ring.base,
-            position: 0,
-            end: ring.entries * u32::from(ring.entry_size / 8),
-            stride: u32::from(ring.entry_size / 8),
+            // SAFETY: the ring has so many entries, by the caller's word.
+            end: unsafe { ring.base.add(ring.entries as usize * stride) },
+            stride,
             expected: expected | PHASE,
             mask: mask | good,
         }
     }
 
-    /// The next entry, which is then consumed.
+    /// The next entry, if there is one: to be consumed before anything else is done with the queue.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Next {
-        let at = self.position as usize;
-        let head = self.head();
-        let differs = (head ^ self.expected) & self.mask;
-        if differs & PHASE != 0 {
-            return Next::Empty;
-        }
-        // SAFETY: another quad of that entry.
-        let second = unsafe { load_quad(self.base, at + 1) };
-        let mut entry = Entry([head, second, 0, 0]);
-        if self.stride == 4 {
-            // SAFETY: the third quad of a 32-byte entry.
-            entry.0[2] = unsafe { load_quad(self.base, at + 2) };
-            // SAFETY: the fourth.
-            entry.0[3] = unsafe { load_quad(self.base, at + 3) };
-        }
-        self.position += self.stride;
-        if self.position == self.end {
+    pub(crate) fn peek(&self) -> Option<Seen> {
+        // Before the load, which orders all that comes after.
+        let expected = self.expected;
+        // SAFETY: the next entry is in the ring. The load acquires: the device wrote the rest of the entry before it
+        // flipped the phase, which is in the lowest word.
+        let head = unsafe { load_quad(self.next, 0) };
+        ((head ^ expected) & PHASE == 0).then_some(Seen(head))
+    }
+
+    /// Consumes the entry that was just seen.
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, Seen(head): Seen) -> Consumed {
+        let (at, good) = (self.next, (head ^ self.expected) & self.mask == 0);
+        // SAFETY: from an entry of the ring to the next, or to the ring's end.
+        self.next = unsafe { at.add(self.stride) };
+        if self.next == self.end {
             self.wrap();
         }
-        if differs == 0 { Next::Good(entry) } else { Next::Other(entry) }
+        // SAFETY: another quad of the entry there, which is in the ring.
+        let second = unsafe { load_quad(at, 1) };
+        Consumed { entry: Entry([head, second]), good }
+    }
+
+    /// The next entry, which is then consumed.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Consumed> {
+        let seen = self.peek()?;
+        Some(self.consume(seen))
+    }
+
+    /// What the entry that was consumed last has beyond the first 16 bytes.
+    pub(crate) fn rest(&self) -> Rest {
+        if self.stride != 4 * WORDS_PER_QUAD {
+            return Rest::NONE;
+        }
+        let behind = if self.next == self.base { self.end } else { self.next };
+        // SAFETY: the entry before it, of 32 bytes; before the first was consumed that is the last one.
+        let at = unsafe { behind.sub(self.stride) };
+        // SAFETY: its third quad.
+        let third = unsafe { load_quad(at, 2) };
+        // SAFETY: its fourth.
+        let fourth = unsafe { load_quad(at, 3) };
+        Rest([third, fourth])
     }
 
     /// Entries that it holds.
     pub(crate) fn entries(&self) -> u32 {
+        let words = (self.end.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
         // Never by 0, which the compiler cannot see.
-        self.end.checked_div(self.stride).unwrap_or(0)
+        words.checked_div(self.stride).map_or(0, |entries| entries as u32)
     }
 
     /// Consumes whatever there is; gives how many entries that was.
     pub(crate) fn drain(&mut self) -> u32 {
-        let (mut count, mut passed) = (0, 0);
         // At most as many as there are places: a device that goes on writing does not hold this up.
-        while passed < self.end && !matches!(self.next(), Next::Empty) {
-            passed += self.stride;
-            count += 1;
-        }
-        count
+        (0..self.entries()).take_while(|_| self.next().is_some()).count() as u32
     }
 
     /// Whether there is none yet.
     pub(crate) fn is_empty(&self) -> bool {
-        (self.head() ^ self.expected) & PHASE != 0
-    }
-
-    #[inline(always)]
-    fn head(&self) -> Quad {
-        // SAFETY: the position is that of an entry in the ring. The load acquires: the device wrote the
-        // rest of the entry before it flipped the phase, which is in the lowest word.
-        unsafe { load_quad(self.base, self.position as usize) }
+        self.peek().is_none()
     }
 
     fn wrap(&mut self) {
-        self.position = 0;
+        self.next = self.base;
         self.expected ^= PHASE;
     }
 }
@@ -207,17 +226,21 @@ impl Entry {
     pub(crate) fn imm(&self) -> Option<u32> {
         (self.flags() & flags::HAS_IMM != 0).then_some((self.0[1] >> 32) as u32)
     }
+}
 
-    /// Of the receive queue, wide: the sender's GID.
+impl Rest {
+    pub(crate) const NONE: Self = Self([0; 2]);
+
+    /// Of the receive queue: the sender's GID.
     pub(crate) fn gid(&self) -> [u8; 16] {
         let mut gid = [0; 16];
-        gid[..8].copy_from_slice(&self.0[2].to_le_bytes());
-        gid[8..].copy_from_slice(&self.0[3].to_le_bytes());
+        gid[..8].copy_from_slice(&self.0[0].to_le_bytes());
+        gid[8..].copy_from_slice(&self.0[1].to_le_bytes());
         gid
     }
 
-    /// Of the receive queue, wide, an RDMA write: bytes, upper 16 bits.
+    /// Of the receive queue, an RDMA write: bytes, upper 16 bits.
     pub(crate) fn length_hi(&self) -> u16 {
-        self.0[2] as u16
+        self.0[0] as u16
     }
 }

@@ -17,11 +17,11 @@ mod send;
 mod slots;
 mod word;
 
-pub(crate) use completion::{CompletionQueue, Entry, Next, Serves};
+pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Serves};
 pub(crate) use recv::RecvQueue;
-pub(crate) use send::SendQueue;
+pub(crate) use send::{SendParts, SendQueue, Unstaged};
 pub use slots::Slot;
-pub(crate) use slots::{Finished, Slots};
+pub(crate) use slots::{Finished, InFlight, Slots};
 #[cfg(feature = "soft")]
 pub(crate) use word::publish_quad;
 pub use word::{AtomicWord, WORDS_PER_QUAD, Word};

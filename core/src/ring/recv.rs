@@ -6,14 +6,13 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use super::barrier::ring_recv_doorbell;
-use super::{AtomicWord, Finished, Slots, store_quad};
+use super::slots::RECV;
+use super::{AtomicWord, Finished, InFlight, Slots, store_quad};
 use crate::entry::{descriptor_flags, recv_tail};
-use crate::memory::RawBuffer;
+use crate::memory::{RawBuffer, Tag};
 use crate::provider::RecvRing;
 
 const QUADS: usize = 2;
-/// What a receive's slot is marked with: what arrives in it is the sender's choice.
-const OP: u8 = 0;
 
 /// A receive queue: one descriptor for each buffer, one doorbell for a list of receives.
 #[derive(Debug)]
@@ -23,6 +22,8 @@ pub(crate) struct RecvQueue {
     producer: u32,
     mask: u32,
     slots: Slots,
+    /// The generation of request ids.
+    generation: u16,
     max_buffers: u8,
     doorbell: NonNull<AtomicU32>,
 }
@@ -34,12 +35,14 @@ impl RecvQueue {
     /// # Safety
     /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it.
     pub(crate) unsafe fn new(ring: &RecvRing, generation: u16) -> Self {
+        // SAFETY: `depth` slots of this queue's, by the caller's word.
+        let slots = unsafe { Slots::new(ring.slots, ring.depth, generation) };
         Self {
             entries: ring.entries,
             producer: 0,
             mask: ring.descriptors - 1,
-            // SAFETY: `depth` slots of this queue's, by the caller's word.
-            slots: unsafe { Slots::new(ring.slots, ring.depth, generation) },
+            generation: slots.generation().0,
+            slots,
             max_buffers: ring.max_sge,
             doorbell: ring.doorbell,
         }
@@ -61,18 +64,19 @@ impl RecvQueue {
     /// Writes the descriptors of one receive, of `count` buffers, which the doorbell has yet to announce.
     /// `false` if the queue is full: nothing happened, and the buffers are still the caller's.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, token: u64, tag: u8, count: usize, buffers: [RawBuffer; 2]) -> bool {
-        let Some(req_id) = self.slots.begin(token, OP, tag, buffers) else {
+    pub(crate) fn stage(&mut self, token: u64, tag: Tag, count: usize, buffers: [RawBuffer; 2]) -> bool {
+        let room = buffers.iter().take(count).fold(0, |room, buffer| buffer.len().wrapping_add(room));
+        let Some(slot) = self.slots.begin_recv(token, tag, room, buffers) else {
             return false;
         };
         for (index, buffer) in buffers.iter().take(count).enumerate() {
             let first = if index == 0 { descriptor_flags::FIRST } else { 0 };
             let last = if index + 1 == count { descriptor_flags::LAST } else { 0 };
-            let req_id = if index == 0 { req_id } else { 0 };
+            let req_id = if index == 0 { slot | self.generation } else { 0 };
             let at = (self.producer & self.mask) as usize * QUADS;
             // SAFETY: masked to the ring.
             unsafe { store_quad(self.entries, at, buffer.addr) };
-            let tail = recv_tail(req_id, buffer.len as u16, buffer.lkey, first | last);
+            let tail = recv_tail(req_id, buffer.length_and_key, first | last);
             // SAFETY: the other half of that descriptor.
             unsafe { store_quad(self.entries, at + 1, tail) };
             self.producer = self.producer.wrapping_add(1);
@@ -91,7 +95,23 @@ impl RecvQueue {
     /// Ends the receive of a completion.
     #[inline(always)]
     pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
-        self.slots.end(req_id, OP)
+        self.slots.end(req_id, RECV)
+    }
+
+    /// The receive of a completion whose generation was compared already.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self, req_id: u16) -> Option<InFlight> {
+        self.slots.in_flight(req_id, RECV)
+    }
+
+    /// Ends it.
+    ///
+    /// # Safety
+    /// As for [`Slots::finish`].
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&mut self, found: InFlight) -> Finished {
+        // SAFETY: by the caller's word.
+        unsafe { self.slots.finish(found) }
     }
 
     /// Ends some receive, whichever: for after the queue pair was destroyed.

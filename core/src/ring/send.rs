@@ -6,12 +6,12 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use super::barrier::ring_send_doorbell;
-use super::{AtomicWord, Entry, Finished, Slots, store_quad};
+use super::{AtomicWord, Entry, Finished, InFlight, Slots, store_quad};
 use crate::entry::{Quad, control, control1, control2, req_id_ex};
-use crate::memory::RawBuffer;
+use crate::memory::{RawBuffer, Tag};
 use crate::provider::SendRing;
 
-/// A send queue: entries are staged in the ring, and one doorbell announces them all.
+/// A send queue: entries are written to the ring, and a doorbell announces them: each, or those of a batch.
 ///
 /// Where request ids have 64 bits, each carries the queue pair's life above slot and generation, which stay where they
 /// are, and a completion is believed only if it repeats all of that: lives are not used twice, while generations wrap
@@ -19,21 +19,19 @@ use crate::provider::SendRing;
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     entries: NonNull<AtomicWord>,
-    /// Where the next entry goes, in quads.
-    position: u32,
-    /// The ring's length, in quads.
-    end: u32,
-    /// Quads of an entry: 8 or 16.
-    quads: u32,
-    /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
-    life: Quad,
-    /// The bits that every entry has, and the phase; XORed at the wrap.
-    control: Quad,
-    slots: Slots,
     /// Entries produced since the queue pair was made: what the doorbell is told.
     producer: u32,
-    /// Entries that no doorbell has announced yet.
+    /// The ring's entries less one.
+    mask: u32,
+    /// The bits that every entry has, among them the request id's generation, and the phase, which flips at the wrap.
+    control: Quad,
+    /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
+    life: Quad,
+    slots: Slots,
+    /// Entries of a batch that no doorbell has announced yet.
     staged: u16,
+    /// The slot of the first of them.
+    first: u16,
     max_batch: u16,
     doorbell: NonNull<AtomicU32>,
     /// Whether the device failed this queue: it then looks full.
@@ -43,23 +41,35 @@ pub(crate) struct SendQueue {
 // SAFETY: the ring and the doorbell are this queue's alone on this side, and atomic.
 unsafe impl Send for SendQueue {}
 
+/// An entry without request id, phase and fixed bits, and the buffers that it names.
+#[derive(Debug)]
+pub(crate) struct SendParts<D> {
+    /// What its completion says.
+    pub(crate) op: u8,
+    /// Its first 32 bytes.
+    pub(crate) meta: [Quad; 4],
+    /// What follows them.
+    pub(crate) data: D,
+    pub(crate) tag: Tag,
+    pub(crate) buffers: [RawBuffer; 2],
+}
+
 impl SendQueue {
     /// # Safety
     /// `ring` is as the provider's contract says and stays so while this is used; nobody else uses it. Entries that
     /// are staged have the ring's size.
     pub(crate) unsafe fn new(ring: &SendRing, generation: u16, life: u32) -> Self {
-        let quads = u32::from(ring.entry_size / 8);
+        // SAFETY: `depth` slots of this queue's, by the caller's word.
+        let slots = unsafe { Slots::new(ring.slots, ring.depth, generation) };
         Self {
             entries: ring.entries,
-            position: 0,
-            end: ring.depth * quads,
-            quads,
-            life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
-            control: control(control1::META_DESC, control2::FIXED),
-            // SAFETY: `depth` slots of this queue's, by the caller's word.
-            slots: unsafe { Slots::new(ring.slots, ring.depth, generation) },
             producer: 0,
+            mask: ring.depth - 1,
+            control: first_control(&slots),
+            life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
+            slots,
             staged: 0,
+            first: 0,
             max_batch: ring.max_batch,
             doorbell: ring.doorbell,
             failed: false,
@@ -94,73 +104,67 @@ impl SendQueue {
     /// phase and the fixed bits are added here. `false` if the queue is full: nothing happened, and the
     /// buffers are still the caller's.
     #[inline(always)]
-    pub(crate) fn stage<D: AsRef<[Quad]>>(
-        &mut self,
-        token: u64,
-        tag: u8,
-        [head, second, third, fourth]: [Quad; 4],
-        data: D,
-        buffers: [RawBuffer; 2],
-    ) -> bool {
-        let Some(req_id) = self.slots.begin(token, op_of(head), tag, buffers) else {
+    pub(crate) fn write<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<D>) -> bool {
+        let SendParts { op, meta: [head, second, third, fourth], data, tag, buffers } = parts;
+        let Some(slot) = self.slots.begin(token, op, tag, buffers) else {
             return false;
         };
-        let (at, data) = (self.position as usize, data.as_ref());
-        // Known to the compiler: by the queue pair's kind.
-        let quads = 4 + data.len() as u32;
-        debug_assert_eq!(quads, self.quads, "the ring has entries of the kind's size");
-        let meta = [head | Quad::from(req_id) | self.control, second, third, fourth | self.life];
+        let data = data.as_ref();
+        // Known to the compiler: by the queue pair's kind, whose entries the ring has.
+        let quads = 4 + data.len();
+        let at = (self.producer & self.mask) as usize * quads;
+        let meta = [head | Quad::from(slot) | self.control, second, third, fourth | self.life];
         for (quad, value) in meta.iter().enumerate() {
-            // SAFETY: the position is that of an entry in the ring.
+            // SAFETY: of an entry in the ring: masked.
             unsafe { store_quad(self.entries, at + quad, *value) };
         }
         for (quad, value) in data.iter().enumerate() {
             // SAFETY: another quad of that entry, which has these by `new`'s contract.
             unsafe { store_quad(self.entries, at + 4 + quad, *value) };
         }
-        self.position += quads;
-        if self.position == self.end {
-            self.wrap();
-        }
         self.producer = self.producer.wrapping_add(1);
-        self.staged += 1;
+        if self.producer & self.mask == 0 {
+            self.control ^= control(0, control2::PHASE);
+        }
         true
     }
 
-    fn wrap(&mut self) {
-        self.position = 0;
-        self.control ^= control(0, control2::PHASE);
+    /// As [`SendQueue::write`], and counts it in the batch.
+    #[inline(always)]
+    pub(crate) fn stage<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<D>) -> bool {
+        if self.staged == 0 {
+            self.first = self.slots.next();
+        }
+        let staged = self.write(token, parts);
+        self.staged += u16::from(staged);
+        staged
     }
 
-    /// Announces what was staged.
+    /// Announces what was written.
     #[inline(always)]
     pub(crate) fn announce(&mut self) {
         // SAFETY: valid by `new`'s contract.
         let doorbell = unsafe { self.doorbell.as_ref() };
         ring_send_doorbell(doorbell, self.producer & 0xFFFF);
+    }
+
+    /// Announces the batch.
+    #[inline(always)]
+    pub(crate) fn announce_staged(&mut self) {
+        self.announce();
         self.staged = 0;
-        self.slots.announced();
     }
 
-    /// Takes the last staged entry back, which the device has not seen; `None` if there is none.
-    pub(crate) fn unstage(&mut self) -> Option<Finished> {
-        if self.staged == 0 {
-            return None;
-        }
-        self.step_back();
-        // The request id stands in the entry, which is write-only: the slots know which began last. Nobody polled
-        // since it was staged: a batch that was forgotten is announced before anything else is staged.
-        self.slots.end_last()
-    }
-
-    fn step_back(&mut self) {
-        self.staged -= 1;
-        self.producer = self.producer.wrapping_sub(1);
-        if self.position == 0 {
-            self.position = self.end;
+    /// Takes the batch back, which the device has not seen, first to last.
+    pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
+        let count = core::mem::take(&mut self.staged);
+        let wrapped = self.producer & self.mask < u32::from(count);
+        self.producer = self.producer.wrapping_sub(count.into());
+        if wrapped {
             self.control ^= control(0, control2::PHASE);
         }
-        self.position -= self.quads;
+        // Nobody polled since it was begun: who polls or posts announces a batch that was forgotten before.
+        Unstaged { slots: &mut self.slots, next: self.first, left: count }
     }
 
     /// Ends the operation of a good completion, if that is of one in flight.
@@ -170,6 +174,25 @@ impl SendQueue {
             return None;
         }
         self.slots.end(entry.req_id(), entry.op())
+    }
+
+    /// The operation of a good completion whose generation was compared already.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self, entry: &Entry) -> Option<InFlight> {
+        if !self.is_of_this_life(entry) {
+            return None;
+        }
+        self.slots.in_flight(entry.req_id(), entry.op())
+    }
+
+    /// Ends it.
+    ///
+    /// # Safety
+    /// As for [`Slots::finish`].
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&mut self, found: InFlight) -> Finished {
+        // SAFETY: by the caller's word.
+        unsafe { self.slots.finish(found) }
     }
 
     /// Ends the operation of a completion that is not good.
@@ -211,16 +234,33 @@ impl SendQueue {
         if self.life != 0 {
             self.life = req_id_ex(life);
         }
-        self.position = 0;
-        self.control = control(control1::META_DESC, control2::FIXED);
+        self.control = first_control(&self.slots);
         self.producer = 0;
         self.staged = 0;
         self.reopen();
     }
 }
 
-/// The operation of an entry's first quad.
-#[inline(always)]
-fn op_of(head: Quad) -> u8 {
-    (head >> 16) as u8 & control1::OP_MASK
+/// What was taken back of a batch. It takes the rest back, too, if it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unstaged<'q> {
+    slots: &'q mut Slots,
+    next: u16,
+    left: u16,
+}
+
+impl Iterator for Unstaged<'_> {
+    type Item = Finished;
+
+    fn next(&mut self) -> Option<Finished> {
+        self.left = self.left.checked_sub(1)?;
+        let (finished, after) = self.slots.take_back(self.next);
+        self.next = after;
+        finished
+    }
+}
+
+/// The control bits of the first round.
+fn first_control(slots: &Slots) -> Quad {
+    control(control1::META_DESC, control2::FIXED) | Quad::from(slots.generation().0)
 }

@@ -9,17 +9,19 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::memory::RawBuffer;
+use crate::memory::{RawBuffer, Tag};
 
 /// Memory for one operation in flight; a provider gives a queue pair as many as its depth.
 #[repr(C, align(64))]
 pub struct Slot {
     token: u64,
-    /// The next vacant slot; of an operation that was not announced yet, the one staged before it.
+    /// The next vacant slot; of one that is taken, the one that was next then.
     next: u16,
-    /// What is in it; [`Slot::EMPTY`] if it is vacant.
+    /// The operation in it; [`Slot::EMPTY`] if it is vacant.
     mark: u8,
-    tag: u8,
+    tag: Tag,
+    /// Of a receive: bytes of the buffers.
+    room: u32,
     buffers: [RawBuffer; 2],
 }
 
@@ -28,9 +30,10 @@ unsafe impl Send for Slot {}
 
 impl Slot {
     /// A slot as a queue pair expects it.
-    pub const VACANT: Self = Self { token: 0, next: 0, mark: Self::EMPTY, tag: 0, buffers: [RawBuffer::NONE; 2] };
+    pub const VACANT: Self =
+        Self { token: 0, next: 0, mark: Self::EMPTY, tag: Tag::NONE, room: 0, buffers: [RawBuffer::NONE; 2] };
 
-    const EMPTY: u8 = 0;
+    const EMPTY: u8 = 0xFF;
 }
 
 impl fmt::Debug for Slot {
@@ -47,8 +50,30 @@ pub(crate) struct Finished {
     pub(crate) token: u64,
     /// What it was begun as.
     pub(crate) op: u8,
-    pub(crate) tag: u8,
+    pub(crate) tag: Tag,
     pub(crate) buffers: [RawBuffer; 2],
+}
+
+/// An operation that was found in flight.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    slot: NonNull<Slot>,
+    index: u16,
+}
+
+impl InFlight {
+    #[inline(always)]
+    fn mark(&self) -> u8 {
+        // SAFETY: of slots that outlive all that is found in them, and that nobody borrows now.
+        unsafe { self.slot.as_ref() }.mark
+    }
+
+    /// Of a receive: bytes of its buffers.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.slot.as_ref() }.room
+    }
 }
 
 /// The slots of one queue.
@@ -60,8 +85,6 @@ pub(crate) struct Slots {
     /// The depth; 0 once the queue was closed.
     limit: u16,
     mask: u16,
-    /// The operation staged last; `NONE` if all are announced.
-    staged: u16,
     /// The generation at its place in a request id.
     generation: u16,
     occupied: u16,
@@ -73,6 +96,9 @@ pub(crate) struct Slots {
 unsafe impl Send for Slots {}
 
 const NONE: u16 = u16::MAX;
+
+/// What a receive's slot is marked with: what arrives in it is the sender's choice.
+pub(crate) const RECV: u8 = 0;
 
 impl Slots {
     /// Takes over `depth` vacant slots.
@@ -88,7 +114,6 @@ impl Slots {
             head: 0,
             limit: depth as u16,
             mask,
-            staged: NONE,
             generation: ((u32::from(generation) << shift) & 0xFFFF) as u16,
             occupied: 0,
             drained: 0,
@@ -126,9 +151,22 @@ impl Slots {
         (self.generation, !self.mask)
     }
 
-    /// Records an operation, whose completion says `op`; gives its request id, or `None` if the queue is full.
+    /// Records an operation, whose completion says `op`; gives its slot, or `None` if the queue is full.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, token: u64, op: u8, tag: u8, buffers: [RawBuffer; 2]) -> Option<u16> {
+    pub(crate) fn begin(&mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) -> Option<u16> {
+        self.begin_with(token, op, tag, buffers).map(|(index, _)| index)
+    }
+
+    /// Records a receive of so many bytes.
+    #[inline(always)]
+    pub(crate) fn begin_recv(&mut self, token: u64, tag: Tag, room: u32, buffers: [RawBuffer; 2]) -> Option<u16> {
+        let (index, slot) = self.begin_with(token, RECV, tag, buffers)?;
+        slot.room = room;
+        Some(index)
+    }
+
+    #[inline(always)]
+    fn begin_with(&mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) -> Option<(u16, &mut Slot)> {
         let index = self.head;
         if index >= self.limit {
             return None;
@@ -138,63 +176,89 @@ impl Slots {
         self.head = slot.next;
         self.occupied += 1;
         slot.token = token;
-        slot.next = self.staged;
-        self.staged = index;
-        slot.mark = Self::mark(op);
+        slot.mark = op & 0xF;
         slot.tag = tag;
-        slot.buffers = buffers;
-        Some(index | self.generation)
+        // A store less where the caller's type says that there is none.
+        if tag.has_first() {
+            slot.buffers[0] = buffers[0];
+        }
+        if tag.has_second() {
+            slot.buffers[1] = buffers[1];
+        }
+        Some((index, slot))
     }
 
-    const fn mark(op: u8) -> u8 {
-        (op & 0xF) + 1
+    /// The slot that the next operation takes.
+    pub(crate) fn next(&self) -> u16 {
+        self.head
     }
 
-    /// What was begun is announced now: it can be taken back no more.
+    /// Whether a request id, which may be any number, has this queue's generation.
     #[inline(always)]
-    pub(crate) fn announced(&mut self) {
-        self.staged = NONE;
+    pub(crate) fn is_current(&self, req_id: u16) -> bool {
+        req_id & !self.mask == self.generation
+    }
+
+    /// What is in flight in the slot of a request id, if that is an `op`. Of which generation is not looked at.
+    #[inline(always)]
+    pub(crate) fn in_flight(&self, req_id: u16, op: u8) -> Option<InFlight> {
+        let found = self.at(req_id & self.mask);
+        (found.mark() == op && op != Slot::EMPTY).then_some(found)
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u16) -> InFlight {
+        // SAFETY: `slot` offsets a pointer that is not null within the slots.
+        InFlight { slot: unsafe { NonNull::new_unchecked(self.slot(index)) }, index }
+    }
+
+    /// Ends an operation.
+    ///
+    /// # Safety
+    /// It was found in these slots, and nothing of them ended since.
+    #[inline(always)]
+    pub(crate) unsafe fn finish(&mut self, InFlight { mut slot, index }: InFlight) -> Finished {
+        // SAFETY: a slot of these, which are this queue's alone.
+        let slot = unsafe { slot.as_mut() };
+        let op = core::mem::replace(&mut slot.mark, Slot::EMPTY);
+        slot.next = self.head;
+        self.head = index;
+        self.occupied -= 1;
+        Finished { token: slot.token, op, tag: slot.tag, buffers: slot.buffers }
     }
 
     /// Ends the operation of a good completion, if its request id, which may be any number, is that of an
     /// `op` in flight.
     #[inline(always)]
     pub(crate) fn end(&mut self, req_id: u16, op: u8) -> Option<Finished> {
-        self.end_if(req_id, |mark| mark == Self::mark(op))
+        if !self.is_current(req_id) {
+            return None;
+        }
+        let found = self.in_flight(req_id, op)?;
+        // SAFETY: found just now.
+        Some(unsafe { self.finish(found) })
     }
 
     /// Ends the operation of a completion that is not good: there the operation's kind tells nothing.
     pub(crate) fn end_failed(&mut self, req_id: u16) -> Option<Finished> {
-        self.end_if(req_id, |mark| mark != Slot::EMPTY)
-    }
-
-    #[inline(always)]
-    fn end_if(&mut self, req_id: u16, is_it: impl Fn(u8) -> bool) -> Option<Finished> {
-        let index = req_id & self.mask;
-        // SAFETY: masked.
-        let slot = unsafe { &mut *self.slot(index) };
-        if !is_it(slot.mark) || req_id & !self.mask != self.generation {
+        if !self.is_current(req_id) {
             return None;
         }
-        let op = slot.mark.wrapping_sub(1);
-        slot.mark = Slot::EMPTY;
-        slot.next = self.head;
-        self.head = index;
-        self.occupied -= 1;
-        Some(Finished { token: slot.token, op, tag: slot.tag, buffers: slot.buffers })
+        let found = self.at(req_id & self.mask);
+        if found.mark() == Slot::EMPTY {
+            return None;
+        }
+        // SAFETY: found just now.
+        Some(unsafe { self.finish(found) })
     }
 
-    /// Ends the operation staged last, as if it never was; `None` if there is none.
+    /// Ends an operation that was begun, as if it never was; gives the slot of the one begun after it.
     ///
-    /// Nothing was polled since it was staged, so no completion has ended it and the chain is whole.
-    pub(crate) fn end_last(&mut self) -> Option<Finished> {
-        let index = self.staged;
-        if index > self.mask {
-            return None;
-        }
-        // SAFETY: index <= mask.
-        self.staged = unsafe { &*self.slot(index) }.next;
-        self.end_failed(index | self.generation)
+    /// That is right if `index` was [`Slots::next`] before it began and nothing ended since.
+    pub(crate) fn take_back(&mut self, index: u16) -> (Option<Finished>, u16) {
+        // SAFETY: masked.
+        let after = unsafe { &*self.slot(index & self.mask) }.next;
+        (self.end_failed(index & self.mask | self.generation), after)
     }
 
     /// Has no vacant slot any more: for a queue that failed.
@@ -236,22 +300,28 @@ mod tests {
         unsafe { Slots::new(NonNull::new(storage.as_mut_ptr()).unwrap(), depth, generation) }
     }
 
+    /// The request id of an operation that begins.
+    fn begin(slots: &mut Slots, token: u64, op: u8) -> Option<u16> {
+        let index = slots.begin(token, op, Tag::NONE, [RawBuffer::NONE; 2])?;
+        Some(index | slots.generation().0)
+    }
+
     #[test]
     fn a_full_queue_gives_no_request_id_and_each_end_makes_room_for_one() {
         let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 3);
-        let ids: Vec<u16> = (0..4).map(|t| slots.begin(t, 0, 0, [RawBuffer::NONE; 2]).unwrap()).collect();
-        assert!(slots.begin(9, 0, 0, [RawBuffer::NONE; 2]).is_none());
+        let ids: Vec<u16> = (0..4).map(|t| begin(&mut slots, t, 0).unwrap()).collect();
+        assert!(begin(&mut slots, 9, 0).is_none());
         assert_eq!(slots.end(ids[2], 0).unwrap().token, 2);
         assert!(!slots.is_full());
-        assert_eq!(slots.begin(9, 0, 0, [RawBuffer::NONE; 2]), Some(ids[2]));
+        assert_eq!(begin(&mut slots, 9, 0), Some(ids[2]));
     }
 
     #[test]
     fn r20_a_request_id_of_another_generation_or_of_a_vacant_slot_ends_nothing() {
         let mut storage = [Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 5);
-        let id = slots.begin(7, 2, 1, [RawBuffer::NONE; 2]).unwrap();
+        let id = begin(&mut slots, 7, 2).unwrap();
         let step = if cfg!(miri) { 97 } else { 1 };
         for other in (0..=u16::MAX).step_by(step).filter(|&other| other != id) {
             assert!(slots.end_failed(other).is_none(), "{other:#x} ended {id:#x}");
@@ -264,22 +334,28 @@ mod tests {
     fn a_completion_of_another_operation_than_the_one_in_flight_ends_nothing() {
         let mut storage = [Slot::VACANT];
         let mut slots = slots(&mut storage, 0);
-        let id = slots.begin(7, 2, 0, [RawBuffer::NONE; 2]).unwrap();
+        let id = begin(&mut slots, 7, 2).unwrap();
         assert!(slots.end(id, 0).is_none() && slots.end(id, 1).is_none());
         assert_eq!(slots.end(id, 2).unwrap().token, 7);
     }
 
     #[test]
-    fn what_was_staged_comes_back_last_to_first_and_what_was_announced_does_not() {
+    fn what_was_begun_is_taken_back_in_the_order_in_which_it_began_whatever_ended_before() {
         let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 1);
-        let announced = slots.begin(0, 0, 0, [RawBuffer::NONE; 2]).unwrap();
-        slots.announced();
-        for token in 1..4 {
-            slots.begin(token, 0, 0, [RawBuffer::NONE; 2]).unwrap();
+        let before: Vec<u16> = (0..3).map(|token| begin(&mut slots, token, 0).unwrap()).collect();
+        slots.end(before[1], 0).unwrap();
+        slots.end(before[0], 0).unwrap();
+        let mut next = slots.next();
+        for token in 10..13 {
+            begin(&mut slots, token, 0).unwrap();
         }
-        let back: Vec<u64> = core::iter::from_fn(|| slots.end_last()).map(|finished| finished.token).collect();
-        assert_eq!(back, [3, 2, 1]);
-        assert_eq!(slots.end(announced, 0).unwrap().token, 0);
+        assert!(slots.is_full());
+        for token in 10..13 {
+            let (finished, after) = slots.take_back(next);
+            assert_eq!(finished.unwrap().token, token);
+            next = after;
+        }
+        assert_eq!((slots.end(before[2], 0).unwrap().token, slots.occupied()), (2, 0));
     }
 }

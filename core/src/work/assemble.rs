@@ -7,11 +7,11 @@ use super::source::Raw;
 use super::{FitsInline, OneBuffer, SendSource, WritableBuffer};
 use crate::Error;
 use crate::caps::sealed::Sealed;
-use crate::entry::{Quad, control, control1, head, length_and_key};
+use crate::entry::{self, Quad, control, control1, length_and_key};
 use crate::error::Limit;
-use crate::memory::RawBuffer;
 use crate::peer::PeerCore;
 use crate::qp::{EntrySize, HasInlineWrite, HasRead, Identity, QpKind, SameFeatures, Wide};
+use crate::ring::SendParts;
 
 /// Something that a queue pair of kind `K` can post.
 ///
@@ -30,17 +30,9 @@ pub trait Operation<K: QpKind>: Sealed + Sized {
     fn into_parts(self) -> Parts<K::Entries>;
 }
 
-/// An entry of size `E` without request id, phase and fixed bits, and the buffers it names.
+/// An entry of size `E`, for the queue to complete.
 #[doc(hidden)]
-#[derive(Debug)]
-pub(crate) struct Parts<E: EntrySize> {
-    /// Its first 32 bytes.
-    pub(crate) meta: [Quad; 4],
-    /// What follows them.
-    pub(crate) data: E::Data,
-    pub(crate) tag: u8,
-    pub(crate) buffers: [RawBuffer; 2],
-}
+pub(crate) type Parts<E> = SendParts<<E as EntrySize>::Data>;
 
 impl<S: SendSource, F, I: SendWith<K>, K> Operation<K> for Send<'_, S, F, I>
 where
@@ -63,7 +55,7 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn into_parts(self) -> Parts<K::Entries> {
-        send_parts(self.to, self.imm, self.source.into_buffers())
+        send_parts::<K::Entries, _>(self.to, self.imm, self.source.into_buffers())
     }
 }
 
@@ -86,7 +78,7 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn into_parts(self) -> Parts<K::Entries> {
-        inline_parts(self.to, self.imm, self.bytes.bytes())
+        inline_parts::<K::Entries, _>(self.to, self.imm, self.bytes.bytes())
     }
 }
 
@@ -136,7 +128,7 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn into_parts(self) -> Parts<K::Entries> {
-        rdma_parts(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
+        rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
     }
 }
 
@@ -161,7 +153,7 @@ where
     #[inline(always)]
     #[allow(private_interfaces)]
     fn into_parts(self) -> Parts<K::Entries> {
-        rdma_parts(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
+        rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
     }
 }
 
@@ -169,7 +161,7 @@ where
 #[inline(always)]
 fn meta<I: Immediate>(to: &PeerCore, ctrl1: u8, imm: I, length: u16) -> [Quad; 4] {
     let control = control(ctrl1 | I::CONTROL, 0);
-    [head(0, control, to.qpn, length), imm.quad() | Quad::from(to.ahn) << 32, to.qkey.into(), 0]
+    [control | to.destination | entry::length(length), imm.quad() | to.address_handle, to.qkey.into(), 0]
 }
 
 #[inline(always)]
@@ -211,7 +203,7 @@ fn check_remote(len: u64, remote: &Remote, to: &PeerCore, qp: &Identity) -> Resu
     if len > remote.len {
         return Err(Error::OutOfBounds { offset: 0, len, within: remote.len });
     }
-    if remote.granter != to.address() || remote.incarnation != to.incarnation {
+    if remote.granter != to.address || remote.incarnation != to.incarnation {
         return Err(Error::WindowOfAnotherPeer);
     }
     Ok(())
@@ -221,18 +213,16 @@ fn check_remote(len: u64, remote: &Remote, to: &PeerCore, qp: &Identity) -> Resu
 fn send_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts<E> {
     let meta = meta(to, control1::OP_SEND, imm, raw.count);
     let [first, second] = raw.buffers;
-    let data =
-        [length_and_key(first.len, first.lkey), first.addr, length_and_key(second.len, second.lkey), second.addr];
-    Parts { meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
+    let data = [first.length_and_key, first.addr, second.length_and_key, second.addr];
+    SendParts { op: control1::OP_SEND, meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
 }
 
 #[inline(always)]
 fn rdma_parts<E: EntrySize, I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts<E> {
     let meta = meta(to, op, imm, 1);
     let [local, _] = raw.buffers;
-    let data =
-        [length_and_key(local.len, remote.rkey.0), remote.addr, length_and_key(local.len, local.lkey), local.addr];
-    Parts { meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
+    let data = [length_and_key(local.len(), remote.rkey.0), remote.addr, local.length_and_key, local.addr];
+    SendParts { op, meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
 }
 
 #[inline(always)]
@@ -241,7 +231,7 @@ fn inline_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, bytes: &[u8])
     let ctrl1 = if bytes.is_empty() { control1::OP_SEND } else { control1::OP_SEND | control1::INLINE };
     let meta = meta(to, ctrl1, imm, bytes.len() as u16);
     let Raw { tag, buffers, .. } = Raw::NONE;
-    Parts { meta, data: E::inline(bytes), tag, buffers }
+    SendParts { op: control1::OP_SEND, meta, data: E::inline(bytes), tag, buffers }
 }
 
 #[inline(always)]
@@ -250,7 +240,7 @@ fn inline_write_parts<I: Immediate>(to: &PeerCore, imm: I, remote: Remote, bytes
     let meta = meta(to, control1::OP_RDMA_WRITE | control1::INLINE, imm, bytes.len() as u16);
     let remote = [length_and_key(bytes.len() as u32, remote.rkey.0), remote.addr];
     let Raw { tag, buffers, .. } = Raw::NONE;
-    Parts { meta, data: Wide::inline_write(remote, bytes), tag, buffers }
+    SendParts { op: control1::OP_RDMA_WRITE, meta, data: Wide::inline_write(remote, bytes), tag, buffers }
 }
 
 #[inline(always)]
@@ -278,7 +268,8 @@ mod tests {
 
     /// The bytes of the entry, with request id 0x0102 in the first round; the buffers come back.
     fn assembled<K: QpKind, const N: usize>(operation: impl Operation<K>) -> ([u8; N], Buffers) {
-        let Parts { mut meta, data, tag, buffers } = operation.into_parts();
+        let SendParts { op, mut meta, data, tag, buffers } = operation.into_parts();
+        assert_eq!(op, (meta[0] >> 16) as u8 & control1::OP_MASK);
         meta[0] |= 0x0102 | control(control1::META_DESC, control2::FIXED);
         let entry: std::vec::Vec<u8> = meta.iter().chain(data.as_ref()).flat_map(|quad| quad.to_le_bytes()).collect();
         #[allow(unsafe_code)]

@@ -9,7 +9,7 @@ use super::Operation;
 use crate::memory::Buffers;
 use crate::provider::Provider;
 use crate::qp::{Inner, QpKind};
-use crate::ring::Finished;
+use crate::ring::{Finished, Unstaged};
 use crate::{Error, Refused, Token};
 
 /// Operations that go out together: of any kind, to any peers of the queue pair.
@@ -38,7 +38,10 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
             let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
             return Err(Refused::new(operation.into_source(), error));
         }
-        self.inner.stage::<K, O>(operation, token)
+        let parts = self.inner.checked::<K, O>(operation)?;
+        let staged = self.inner.send.stage(token.0, parts);
+        debug_assert!(staged, "there was room");
+        Ok(())
     }
 
     /// Operations in it.
@@ -56,12 +59,12 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
     pub fn submit(self) -> usize {
         let count = self.len();
         if count > 0 {
-            self.inner.send.announce();
+            self.inner.send.announce_staged();
         }
         count
     }
 
-    /// Takes them all back, last to first.
+    /// Takes them all back, in the order in which they were pushed.
     pub fn abort(self, mut sink: impl FnMut(Token, Buffers)) {
         self.inner.unstage_all(&mut sink);
     }
@@ -69,9 +72,23 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
 
 impl<P: Provider> Inner<P> {
     fn unstage_all(&mut self, sink: &mut dyn FnMut(Token, Buffers)) {
-        while let Some(Finished { token, tag, buffers, .. }) = self.send.unstage() {
-            // SAFETY: no doorbell announced it, so the device never had it, and the slot was ended once.
-            sink(Token(token), unsafe { Buffers::from_raw(buffers, tag) });
+        // The rest of them, too, should the caller's function panic.
+        struct Rest<'q>(Unstaged<'q>);
+        impl Rest<'_> {
+            fn next(&mut self) -> Option<(Token, Buffers)> {
+                let Finished { token, tag, buffers, .. } = self.0.next()?;
+                // SAFETY: no doorbell announced it, so the device never had it, and the slot was ended once.
+                Some((Token(token), unsafe { Buffers::from_raw(buffers, tag) }))
+            }
+        }
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                while self.next().is_some() {}
+            }
+        }
+        let mut rest = Rest(self.send.unstage());
+        while let Some((token, buffers)) = rest.next() {
+            sink(token, buffers);
         }
     }
 }

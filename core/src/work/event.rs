@@ -16,10 +16,10 @@ use crate::{Qpn, Token};
 pub enum Event {
     /// A SEND was received by the peer, or, of a UD queue pair, has left.
     Sent(Done),
-    /// An RDMA write is in the peer's memory.
-    Written(Done),
     /// An RDMA read is in local memory.
     Read(Done),
+    /// An RDMA write is in the peer's memory.
+    Written(Done),
     /// A SEND arrived.
     Received(Received),
     /// A write with immediate arrived, and consumed a receive.

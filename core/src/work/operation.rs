@@ -4,14 +4,15 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::num::NonZeroU64;
 
 use super::{InlineBytes, OneBuffer, SendSource, WritableBuffer};
+use crate::RKey;
 use crate::caps::sealed::Sealed;
 use crate::entry::{Quad, control1};
 use crate::memory::{AllowsRead, AllowsWrite};
 use crate::peer::{OneWay, Peer, PeerCore, RemoteWindow, ResolvedUs, SendTo};
 use crate::qp::{FeatureSet, HasSend, HasSendImm, HasWrite, HasWriteImm};
-use crate::{Incarnation, RKey};
 
 /// No immediate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,8 +75,8 @@ pub(super) struct Remote {
     pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) rkey: RKey,
-    pub(super) granter: (u16, u16),
-    pub(super) incarnation: Option<Incarnation>,
+    pub(super) granter: u32,
+    pub(super) incarnation: Option<NonZeroU64>,
 }
 
 impl<R, F: FeatureSet> Peer<R, F> {
@@ -257,7 +258,7 @@ macro_rules! debug {
         $(
             impl<$($param),*> fmt::Debug for $name<'_, $($param),*> {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    f.debug_struct(stringify!($name)).field("qpn", &self.to.qpn).finish_non_exhaustive()
+                    f.debug_struct(stringify!($name)).field("qpn", &self.to.qpn()).finish_non_exhaustive()
                 }
             }
         )*
@@ -268,6 +269,6 @@ debug!(Send<S, F, I> SendInline<B, F, I> Write<S, F, I> WriteInline<B, F, I> Rea
 
 impl<F> fmt::Debug for To<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("To").field("qpn", &self.peer.qpn).finish_non_exhaustive()
+        f.debug_struct("To").field("qpn", &self.peer.qpn()).finish_non_exhaustive()
     }
 }

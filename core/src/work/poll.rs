@@ -11,7 +11,7 @@ use crate::memory::Buffers;
 use crate::peer::Sender;
 use crate::provider::Provider;
 use crate::qp::{Completions, Inner, QpType};
-use crate::ring::{Entry, Finished, Next};
+use crate::ring::{Consumed, Entry, Finished, InFlight, Rest};
 use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
 
@@ -28,90 +28,109 @@ impl<P: Provider> Inner<P> {
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
         if self.send.staged() != 0 {
-            self.send.announce();
+            self.send.announce_staged();
         }
     }
 
     /// What is in its own completion queues, without the device's taking a turn.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_ready(&mut self) -> Option<Event> {
-        match &mut self.completions {
-            Completions::Own { turn, .. } => {
-                *turn = !*turn;
-                if *turn {
-                    self.poll_recv().or_else(|| self.poll_send())
-                } else {
-                    self.poll_send().or_else(|| self.poll_recv())
+        let Completions::Own { send, recv, turn } = &mut self.completions else { return self.poll_shared() };
+        match (recv.peek(), send.peek()) {
+            // Whose turn it is goes first, lest one keep the other waiting.
+            (Some(seen), other) if *turn || other.is_none() => {
+                *turn = false;
+                let Consumed { entry, good } = recv.consume(seen);
+                // Of its own generation, as this queue compares that.
+                match self.recv.in_flight(entry.req_id()).filter(|receive| good && self.is_plain(&entry, receive)) {
+                    Some(receive) => self.received(entry, receive),
+                    None => self.odd_recv_or_next(entry, good),
                 }
             }
-            Completions::One(_) => self.poll_both(),
-            Completions::Grouped => None,
+            (_, Some(seen)) => {
+                *turn = true;
+                let Consumed { entry, good } = send.consume(seen);
+                match self.send.in_flight(&entry).filter(|_| good) {
+                    Some(operation) => self.sent(entry, operation),
+                    None => self.odd_send_or_next(entry, good),
+                }
+            }
+            _ => None,
         }
     }
 
-    // Each event is made where it is returned: it is large, and every detour moves it.
+    // What looks is in its caller, what makes events is not. Each is made where it is returned: it is large, and every
+    // detour moves it.
 
-    #[inline]
-    fn poll_send(&mut self) -> Option<Event> {
-        loop {
-            let Completions::Own { send, .. } = &mut self.completions else { return None };
-            match send.next() {
-                Next::Empty => return None,
-                Next::Good(entry) => match self.send.end(&entry) {
-                    Some(finished) => return Some(done(entry.op(), take(finished))),
-                    None => self.count_stale(),
-                },
-                Next::Other(entry) => {
-                    if let Some(event) = self.odd_send(entry) {
-                        return Some(event);
-                    }
-                }
-            }
-        }
+    #[inline(never)]
+    fn sent(&mut self, entry: Entry, operation: InFlight) -> Option<Event> {
+        // SAFETY: it was found just now.
+        Some(done(entry.op(), take(unsafe { self.send.finish(operation) })))
     }
 
-    #[inline]
-    fn poll_recv(&mut self) -> Option<Event> {
+    #[inline(never)]
+    fn received(&mut self, entry: Entry, receive: InFlight) -> Option<Event> {
+        // SAFETY: it was found just now.
+        let Done { token, buffers } = take(unsafe { self.recv.finish(receive) });
+        let from = Sender::Known { ahn: Ahn(entry.ah()), qpn: Qpn(entry.src_qpn()) };
+        let (len, header) = (entry.length().into(), self.identity.header);
+        Some(Event::Received(Received { token, len, header, imm: entry.imm(), from, buffers }))
+    }
+
+    /// Of its own send queue, what does not end an operation well; if it is nothing, what comes next.
+    #[cold]
+    fn odd_send_or_next(&mut self, entry: Entry, good: bool) -> Option<Event> {
+        let event = if good { self.stale() } else { self.odd_send(entry) };
+        event.or_else(|| self.poll_on())
+    }
+
+    /// Of its own receive queue, what is no plain message; if it is nothing, what comes next.
+    #[cold]
+    fn odd_recv_or_next(&mut self, entry: Entry, good: bool) -> Option<Event> {
+        self.any_recv(entry, good).or_else(|| self.poll_on())
+    }
+
+    fn any_recv(&mut self, entry: Entry, good: bool) -> Option<Event> {
+        let rest = self.completions.rest();
+        if good { self.good(entry, |_| rest) } else { self.odd_recv(entry, rest) }
+    }
+
+    /// After a completion of nothing.
+    #[cold]
+    fn poll_on(&mut self) -> Option<Event> {
         loop {
-            let Completions::Own { recv, .. } = &mut self.completions else { return None };
-            match recv.next() {
-                Next::Empty => return None,
-                Next::Good(entry) => match self.recv.end(entry.req_id()) {
-                    Some(finished) => return Some(self.arrived(entry, take(finished))),
-                    None => self.count_stale(),
+            let Completions::Own { send, recv, .. } = &mut self.completions else { return None };
+            let event = match recv.next() {
+                Some(Consumed { entry, good }) => self.any_recv(entry, good),
+                None => match send.next()? {
+                    Consumed { entry, good: true } => self.good(entry, |_| Rest::NONE),
+                    Consumed { entry, good: false } => self.odd_send(entry),
                 },
-                Next::Other(entry) => {
-                    if let Some(event) = self.odd_recv(entry) {
-                        return Some(event);
-                    }
-                }
+            };
+            if event.is_some() {
+                return event;
             }
         }
     }
 
     #[inline(never)]
-    fn poll_both(&mut self) -> Option<Event> {
+    fn poll_shared(&mut self) -> Option<Event> {
         loop {
             let Completions::One(queue) = &mut self.completions else { return None };
-            match queue.next() {
-                Next::Empty => return None,
-                Next::Good(entry) => {
-                    if let Some(event) = self.good(entry) {
-                        return Some(event);
-                    }
+            let Consumed { entry, good } = queue.next()?;
+            if good {
+                if let Some(event) = self.good(entry, |inner| inner.completions.rest()) {
+                    return Some(event);
                 }
-                Next::Other(entry) => {
-                    if let Some(event) = self.odd(entry) {
-                        return Some(event);
-                    }
-                }
+            } else if let Some(event) = self.odd(entry, self.completions.rest()) {
+                return Some(event);
             }
         }
     }
 
-    /// A success of this queue pair, of either queue.
-    #[inline]
-    pub(crate) fn good(&mut self, entry: Entry) -> Option<Event> {
+    /// A success of this queue pair, of either queue. `rest` is asked only where it matters.
+    #[inline(always)]
+    pub(crate) fn good(&mut self, entry: Entry, rest: impl FnOnce(&Self) -> Rest) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => {
                 if let Some(finished) = self.send.end(&entry) {
@@ -119,42 +138,57 @@ impl<P: Provider> Inner<P> {
                 }
             }
             flags::QUEUE_RECV => {
-                if let Some(finished) = self.recv.end(entry.req_id()) {
-                    return Some(self.arrived(entry, take(finished)));
+                if self.recv.slots().is_current(entry.req_id())
+                    && let Some(receive) = self.recv.in_flight(entry.req_id())
+                {
+                    if self.is_plain(&entry, &receive) {
+                        return self.received(entry, receive);
+                    }
+                    let rest = rest(self);
+                    return Some(self.arrived(entry, receive, rest));
                 }
             }
             _ => {}
         }
-        self.count_stale();
-        None
+        self.stale()
     }
 
     /// Of either queue, what is not simply good.
     #[cold]
-    pub(crate) fn odd(&mut self, entry: Entry) -> Option<Event> {
+    pub(crate) fn odd(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => self.odd_send(entry),
-            flags::QUEUE_RECV => self.odd_recv(entry),
-            _ => {
-                self.count_stale();
-                None
-            }
+            flags::QUEUE_RECV => self.odd_recv(entry, rest),
+            _ => self.stale(),
         }
     }
 
     /// A completion of nothing in flight here.
     #[cold]
-    fn count_stale(&mut self) {
+    fn stale(&mut self) -> Option<Event> {
         self.stats.stale = self.stats.stale.saturating_add(1);
+        None
     }
 
-    #[inline]
-    fn arrived(&mut self, entry: Entry, done: Done) -> Event {
-        let Done { token, buffers } = done;
+    /// Whether an arrival is a message of a known sender that fits.
+    #[inline(always)]
+    fn is_plain(&self, entry: &Entry, receive: &InFlight) -> bool {
+        let len = entry.length();
+        entry.op() == control1::OP_SEND
+            && entry.ah() != Ahn::UNKNOWN.0
+            && u32::from(len) <= receive.room()
+            && len >= self.identity.header.into()
+    }
+
+    /// Any arrival.
+    #[cold]
+    fn arrived(&mut self, entry: Entry, receive: InFlight, rest: Rest) -> Event {
+        // SAFETY: it was found just now.
+        let Done { token, buffers } = take(unsafe { self.recv.finish(receive) });
         match entry.op() {
             control1::OP_SEND => {
                 let (len, room) = (usize::from(entry.length()), buffers.bytes());
-                let header = self.identity.qp_type.header();
+                let header = self.identity.header;
                 if len > room {
                     let cause = Cause::LengthBeyondBuffers { reported: len, room };
                     return self.failed(cause, Kind::Recv, Some(token), buffers);
@@ -163,12 +197,12 @@ impl<P: Provider> Inner<P> {
                     let cause = Cause::LengthBelowHeader { reported: len, header: header.into() };
                     return self.failed(cause, Kind::Recv, Some(token), buffers);
                 }
-                let from = self.sender(&entry);
+                let from = self.sender(&entry, &rest);
                 Event::Received(Received { token, len, header, imm: entry.imm(), from, buffers })
             }
             op => match entry.imm().filter(|_| self.is_write(op)) {
                 Some(imm) => {
-                    let (len, from) = (self.written(&entry), self.sender(&entry));
+                    let (len, from) = (self.written(&entry, &rest), self.sender(&entry, &rest));
                     Event::WriteArrived(WriteArrived { token, imm, len, from, buffers })
                 }
                 None => self.failed(Cause::Malformed { op }, Kind::Recv, Some(token), buffers),
@@ -182,8 +216,7 @@ impl<P: Provider> Inner<P> {
         let ours = entry.qpn() == self.identity.qpn.0
             && entry.flags() & (flags::QUEUE_MASK | flags::UNSOLICITED) == flags::QUEUE_SEND;
         let Some(finished) = ours.then(|| self.send.end_failed(&entry)).flatten() else {
-            self.count_stale();
-            return None;
+            return self.stale();
         };
         // What was posted tells the kind: in an error the completion's own may mean nothing.
         let kind = match finished.op {
@@ -206,7 +239,7 @@ impl<P: Provider> Inner<P> {
 
     /// A receive completion that is not simply good: an error, an unsolicited arrival, or not ours.
     #[cold]
-    fn odd_recv(&mut self, entry: Entry) -> Option<Event> {
+    fn odd_recv(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
         let ours = entry.qpn() == self.identity.qpn.0 && entry.flags() & flags::QUEUE_MASK == flags::QUEUE_RECV;
         let status = CompletionStatus::from_number(entry.status());
         if ours && entry.flags() & flags::UNSOLICITED != 0 {
@@ -217,7 +250,7 @@ impl<P: Provider> Inner<P> {
             }
             return Some(match entry.imm().filter(|_| self.is_write(entry.op())) {
                 Some(imm) => {
-                    let (len, from) = (self.written(&entry), self.sender(&entry));
+                    let (len, from) = (self.written(&entry, &rest), self.sender(&entry, &rest));
                     Event::UnsolicitedWrite(UnsolicitedWrite { imm, len, from })
                 }
                 None => {
@@ -227,8 +260,7 @@ impl<P: Provider> Inner<P> {
             });
         }
         let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
-            self.count_stale();
-            return None;
+            return self.stale();
         };
         let Done { token, buffers } = take(finished);
         Some(self.failed(Cause::Status(status), Kind::Recv, Some(token), buffers))
@@ -244,15 +276,14 @@ impl<P: Provider> Inner<P> {
         Event::Failed { failure, buffers }
     }
 
-    #[inline]
-    fn sender(&self, entry: &Entry) -> Sender {
+    fn sender(&self, entry: &Entry, rest: &Rest) -> Sender {
         let (ahn, qpn) = (Ahn(entry.ah()), Qpn(entry.src_qpn()));
         if ahn != Ahn::UNKNOWN {
             return Sender::Known { ahn, qpn };
         }
         // The GID shares its bytes with the length of a write (R24).
         let reported = self.reports_gid && entry.op() == control1::OP_SEND;
-        Sender::Unknown { gid: reported.then(|| Gid(entry.gid())).filter(|gid| !gid.is_zero()), qpn }
+        Sender::Unknown { gid: reported.then(|| Gid(rest.gid())).filter(|gid| !gid.is_zero()), qpn }
     }
 
     /// Whether an arrival is an RDMA write, as it cannot be on UD.
@@ -260,8 +291,8 @@ impl<P: Provider> Inner<P> {
         op == control1::OP_RDMA_WRITE && self.identity.qp_type == QpType::Srd
     }
 
-    fn written(&self, entry: &Entry) -> Option<u32> {
-        self.reports_gid.then(|| u32::from(entry.length_hi()) << 16 | u32::from(entry.length()))
+    fn written(&self, entry: &Entry, rest: &Rest) -> Option<u32> {
+        self.reports_gid.then(|| u32::from(rest.length_hi()) << 16 | u32::from(entry.length()))
     }
 }
 

@@ -65,7 +65,9 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         S: CanSend,
     {
         self.inner.announce_forgotten();
-        self.inner.stage::<K, O>(operation, token)?;
+        let parts = self.inner.checked::<K, O>(operation)?;
+        let written = self.inner.send.write(token.0, parts);
+        debug_assert!(written, "there was room");
         self.inner.send.announce();
         Ok(())
     }
@@ -100,7 +102,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanReceive,
     {
-        self.inner.stage_recv(target, token)?;
+        self.inner.stage_recv::<K, T>(target, token)?;
         self.inner.recv.announce();
         Ok(())
     }
@@ -121,7 +123,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         let mut staged = StagedRecvs { inner: &mut self.inner, count: 0 };
         while !staged.inner.recv.is_full() {
             let Some((target, token)) = list.next() else { break };
-            if let Err(refused) = staged.inner.stage_recv(target, token) {
+            if let Err(refused) = staged.inner.stage_recv::<K, T>(target, token) {
                 return Err(refused.map(|target| (target, token)));
             }
             staged.count += 1;
@@ -146,23 +148,19 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Checks an operation and writes its entry, which the doorbell has yet to announce.
+    /// Checks an operation: it may be written to the send queue, which has room, and nowhere else.
     #[inline(always)]
-    pub(super) fn stage<K: QpKind, O: Operation<K>>(
-        &mut self,
+    pub(super) fn checked<K: QpKind, O: Operation<K>>(
+        &self,
         operation: O,
-        token: Token,
-    ) -> Result<(), Refused<O::Source>> {
+    ) -> Result<Parts<K::Entries>, Refused<O::Source>> {
         if self.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.why_full()));
         }
         if let Err(error) = operation.check(&self.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        let Parts { meta, data, tag, buffers } = operation.into_parts();
-        let staged = self.send.stage(token.0, tag, meta, data, buffers);
-        debug_assert!(staged, "there was room");
-        Ok(())
+        Ok(operation.into_parts())
     }
 
     #[cold]
@@ -174,7 +172,7 @@ impl<P: Provider> Inner<P> {
     }
 
     #[inline(always)]
-    fn stage_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>> {
+    fn stage_recv<K: QpKind, T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>> {
         if self.recv.is_full() {
             let error = Error::RecvQueueFull { in_flight: self.recv.slots().occupied().into() };
             return Err(Refused::new(target, error));
@@ -186,11 +184,11 @@ impl<P: Provider> Inner<P> {
             let (asked, limit) = (target.longest() as u64, MAX_RECV as u64);
             return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBytes, asked, limit }));
         }
-        if T::BUFFERS > self.recv.max_buffers() {
+        if T::BUFFERS > 1 && T::BUFFERS > self.recv.max_buffers() {
             let (asked, limit) = (T::BUFFERS.into(), self.recv.max_buffers().into());
             return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
         }
-        let header = usize::from(self.identity.qp_type.header());
+        let header = usize::from(K::TYPE.header());
         if target.total() < header {
             let (asked, limit) = (target.total() as u64, header as u64);
             return Err(Refused::new(target, Error::BelowLimit { what: Limit::DatagramBytes, asked, limit }));

@@ -4,7 +4,7 @@
 
 use crate::PdId;
 use crate::caps::sealed::Sealed;
-use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice};
+use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice, Tag};
 
 /// One registered buffer: the local side of an RDMA write, or a part of a SEND.
 #[diagnostic::on_unimplemented(
@@ -68,17 +68,17 @@ pub trait RecvTarget: SendSource {
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) count: u16,
-    pub(crate) tag: u8,
+    pub(crate) tag: Tag,
     pub(crate) buffers: [RawBuffer; 2],
 }
 
 impl Raw {
-    pub(crate) const NONE: Self = Self { count: 0, tag: 0, buffers: [RawBuffer::NONE; 2] };
+    pub(crate) const NONE: Self = Self { count: 0, tag: Tag::NONE, buffers: [RawBuffer::NONE; 2] };
 
     #[inline(always)]
     pub(crate) fn one<B: OneBuffer>(buffer: B) -> Self {
         let (buffer, kind) = buffer.into_raw_buffer();
-        Self { count: 1, tag: BufferKind::tag(kind, BufferKind::SLICE), buffers: [buffer, RawBuffer::NONE] }
+        Self { count: 1, tag: Tag::one(kind), buffers: [buffer, RawBuffer::NONE] }
     }
 }
 
@@ -154,7 +154,7 @@ impl<A: OneBuffer, B: OneBuffer> SendSource for (A, B) {
     fn into_buffers(self) -> Raw {
         let (first, first_kind) = self.0.into_raw_buffer();
         let (second, second_kind) = self.1.into_raw_buffer();
-        Raw { count: 2, tag: BufferKind::tag(first_kind, second_kind), buffers: [first, second] }
+        Raw { count: 2, tag: Tag::two(first_kind, second_kind), buffers: [first, second] }
     }
 }
 

@@ -52,7 +52,7 @@ fn a_batch_mixes_operations_and_peers_and_goes_out_whole_with_submit() {
 }
 
 #[test]
-fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_last_to_first() {
+fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_in_their_order() {
     let (mut a, mut b) = pair();
     let (_memory, window) = window(&b, &a);
     recv(&mut b, 1);
@@ -68,13 +68,42 @@ fn a_batch_with_a_wrong_operation_stays_as_it_was_and_aborted_gives_all_back_las
     batch.abort(|token, mut buffers| {
         back.push((token.0, buffers.take_slice().map(|slice| slice.to_vec())));
     });
-    assert_eq!(back, [(4, Some(b"last".to_vec())), (3, None), (1, Some(b"first".to_vec()))]);
+    assert_eq!(back, [(1, Some(b"first".to_vec())), (3, None), (4, Some(b"last".to_vec()))]);
     assert_eq!(a.endpoint.in_flight(), 0);
     assert_idle(&mut b.endpoint);
     // The ring goes on where it was.
     a.endpoint.post(a.peer.send_inline(b"next"), Token(5)).unwrap();
     assert_eq!(received(&mut b).0, b"next");
     let _ = sent(&mut a, 5);
+}
+
+#[test]
+fn a_batch_whose_abort_is_left_by_a_panic_is_gone_whole() {
+    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(4, 4)).unwrap();
+    for round in 0..5u8 {
+        let slices: Vec<_> = (0..4).map(|_| slice(&a.pd, b"lost")).collect();
+        let (regions, slices): (Vec<_>, Vec<_>) = slices.into_iter().unzip();
+        let mut batch = a.endpoint.batch();
+        for (token, slice) in (0..).zip(slices) {
+            batch.push(a.peer.send(slice), Token(token)).unwrap();
+        }
+        let mut seen = Vec::new();
+        let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            batch.abort(|token, _| {
+                seen.push(token.0);
+                assert!(seen.len() < 2, "leave");
+            });
+        }));
+        assert!(left.is_err());
+        assert_eq!((seen, a.endpoint.in_flight()), (vec![0, 1], 0));
+        drop(regions);
+        // Nothing of it goes out, and the ring goes on where it was.
+        recv(&mut b, u64::from(round));
+        a.endpoint.post(a.peer.send_inline([round; 3]), Token(9)).unwrap();
+        assert_eq!(received(&mut b).0, [round; 3]);
+        let _ = sent(&mut a, 9);
+        assert_idle(&mut b.endpoint);
+    }
 }
 
 #[test]

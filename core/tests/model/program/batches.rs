@@ -56,7 +56,7 @@ impl<K: super::kind::Kind> World<K> {
             match end {
                 End::Submit => assert_eq!(batch.submit(), staged.len()),
                 End::Abort => batch.abort(|token, buffers| {
-                    let (expected, request, buffer) = staged.pop().expect("one of the batch");
+                    let (expected, request, buffer) = staged.remove(0);
                     assert_eq!(token.0, expected);
                     let slice = buffers.into_slice().unwrap();
                     assert_eq!((lent(&slice, buffer.owner), Some(&slice[..])), (buffer, request.bytes.as_deref()));
