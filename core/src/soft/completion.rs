@@ -1,4 +1,4 @@
-//! Writing completions: all other words first, the one with the phase last.
+//! What completions hold.
 
 #![forbid(unsafe_code)]
 
@@ -62,19 +62,19 @@ impl State {
     #[inline(always)]
     pub(super) fn send_entry(&mut self, index: u16, [first, _, _, fourth]: Meta, status: Status) {
         let Some(qp) = self.qp_mut(index) else { return };
-        let (cq, qpn) = (qp.send_cq, qp.qpn);
+        let (cq, sub, qpn) = (qp.send_cq, qp.sub_cqs[0], qp.qpn);
         let op = (first >> 16) as u8 & (flags::OP_MASK >> flags::OP_SHIFT);
         let bits = flags::QUEUE_SEND | op << flags::OP_SHIFT;
         // The upper 48 bits of the request id, where there are any.
-        let upper = if self.config.req_id_64 { fourth >> 16 } else { 0 };
-        self.complete(cq, index, head(first as u16, status, bits, qpn, upper as u16), upper >> 16, [0; 2]);
+        let upper = if qp.req_id_64 { fourth >> 16 } else { 0 };
+        self.complete((cq, sub), index, head(first as u16, status, bits, qpn, upper as u16), upper >> 16, [0; 2]);
     }
 
     /// Completes a receive, or tells of an unsolicited write.
     #[inline(always)]
     pub(super) fn recv_done(&mut self, index: u16, arrival: Arrival) {
         let Some(qp) = self.qp_mut(index) else { return };
-        let (cq, qpn) = (qp.recv_cq, qp.qpn);
+        let (cq, sub, qpn) = (qp.recv_cq, qp.sub_cqs[1], qp.qpn);
         let mut bits = flags::QUEUE_RECV | arrival.op << flags::OP_SHIFT;
         if arrival.imm.is_some() {
             bits |= flags::HAS_IMM;
@@ -93,25 +93,18 @@ impl State {
         } else {
             [0; 2]
         };
-        self.complete(cq, index, first, second, rest);
+        self.complete((cq, sub), index, first, second, rest);
     }
 
     /// Writes an entry. Whether there is room the device does not know: an overrun loses completions (R17).
     #[inline(always)]
-    fn complete(&mut self, index: u16, qp: u16, first: Quad, second: Quad, rest: [Quad; 2]) {
+    fn complete(&mut self, (index, sub): (u16, u8), qp: u16, first: Quad, second: Quad, rest: [Quad; 2]) {
         let unsolicited = (first >> 24) as u8 & flags::UNSOLICITED != 0;
         if self.watching && !self.finds_room(index, qp, unsolicited) {
             return;
         }
-        let Some(cq) = self.cq_mut(index) else { return };
-        let (ring, index) = (cq.ring, cq.produced);
-        cq.produced = index.wrapping_add(1);
-        let phase = Quad::from(ring.phase(index) ^ flags::PHASE) << 24;
-        ring.store(index, 1, second);
-        if ring.quads() == 4 {
-            ring.store(index, 2, rest[0]);
-            ring.store(index, 3, rest[1]);
+        if let Some(cq) = self.cq_mut(index) {
+            cq.write(sub, first, second, rest);
         }
-        ring.publish(index, 0, first | phase);
     }
 }

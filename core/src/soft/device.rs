@@ -7,8 +7,9 @@ use core::ptr::NonNull;
 
 use super::given::{CqMemory, QpRings};
 use super::notify::Notify;
+use super::queue::{Cq, SUB_CQS};
 use super::ring::{Block, Doorbell, Line, Ring};
-use super::tables::{Cq, NICS, Qp};
+use super::tables::{NICS, Qp};
 use super::wire::{Owner, QpMemory};
 #[cfg(feature = "alloc")]
 use super::{Config, storage};
@@ -355,6 +356,11 @@ impl SoftDevice {
         let mut state = self.owner.lock();
         state.call(self.nic, Verb::CreateCq)?;
         let index = state.vacant_cq()?;
+        let rings = given.map_or(1, |given| given.sub_cqs.into());
+        let mover = state.config.mover.filter(|_| given.is_some_and(|given| given.moved));
+        if !(1..=SUB_CQS).contains(&rings) || mover.is_none() && given.is_some_and(|given| given.moved) {
+            return Err(verbs::refused(Verb::CreateCq, verbs::EINVAL));
+        }
         let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
         let (memory, base) = match given {
             Some(given) => (None, given.ring),
@@ -365,9 +371,6 @@ impl SoftDevice {
                 (Some(memory), base)
             }
         };
-        // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
-        let ring = unsafe { Ring::new(base, entries, entry_size / 8) };
-        ring.clear();
         // The consumer begins at the first entry of an even round.
         let round = 2 * entries;
         let produced = state
@@ -381,8 +384,17 @@ impl SoftDevice {
             doorbell.clear();
             Notify::new(doorbell, produced)
         });
+        let mut cq = Cq::new(produced, notify, mover, memory);
+        for nth in 0..rings {
+            // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
+            let ring = unsafe { Ring::nth(base, nth, entries, entry_size / 8) };
+            if mover.is_none() {
+                ring.clear();
+            }
+            cq.add(ring);
+        }
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
-            *place = Some(Cq { handles: 1, ring, produced, written: 0, notify, _memory: memory });
+            *place = Some(cq);
         }
         drop(state);
         let ring = CqRing { base, entries, entry_size };
@@ -407,6 +419,14 @@ impl SoftDevice {
         let recv_sge = init.recv_sge.max(1);
         let mut state = self.owner.lock();
         let vacant = state.call(self.nic, Verb::CreateQp).and_then(|()| state.vacant_qp(self.nic));
+        let asked = given.map(|rings| (rings.sub_cqs, rings.req_id_64));
+        let (sub_cqs, req_id_64) = asked.unwrap_or(([0; 2], state.config.req_id_64));
+        let queues = [(send_cq.index, sub_cqs[0]), (recv_cq.index, sub_cqs[1])];
+        let has_rings = queues.iter().all(|(cq, sub)| state.cq_mut(*cq).is_some_and(|cq| cq.has(*sub)));
+        if !has_rings || req_id_64 && !state.config.req_id_64 {
+            drop(state);
+            return Err(verbs::refused(Verb::CreateQp, verbs::EINVAL));
+        }
         let (index, qpn) = match vacant {
             Ok(vacant) => vacant,
             Err(error) => {
@@ -424,6 +444,8 @@ impl SoftDevice {
                     return Err(verbs::refused(Verb::CreateQp, verbs::ENOMEM));
                 };
                 let rings = QpRings {
+                    sub_cqs,
+                    req_id_64,
                     send: memory.send.base().cast(),
                     recv: memory.recv.base().cast(),
                     send_doorbell: (&bells.send).into(),
@@ -443,7 +465,7 @@ impl SoftDevice {
         let recv_doorbell = unsafe { Doorbell::new(rings.recv_doorbell) };
         send_doorbell.clear();
         recv_doorbell.clear();
-        let (strangers, req_id_64) = (state.config.faults.unknown_senders, state.config.req_id_64);
+        let strangers = state.config.faults.unknown_senders;
         let generation = state.enter_qp(
             index,
             Qp {
@@ -453,6 +475,7 @@ impl SoftDevice {
                 pd: pd.index,
                 send_cq: send_cq.index,
                 recv_cq: recv_cq.index,
+                sub_cqs,
                 state: QpState::Reset,
                 qkey: 0,
                 ops: init.ops,
@@ -460,6 +483,7 @@ impl SoftDevice {
                 arrivals: 0,
                 inline: init.inline,
                 inline_write: init.inline_write,
+                req_id_64,
                 rnr_retry: 7,
                 send: send_ring,
                 send_doorbell,

@@ -245,7 +245,7 @@ impl State {
         let [head, second, third, fourth, ..] = *entry;
         let (ctrl1, ctrl2) = ((head >> 16) as u8, (head >> 24) as u8);
         // The phase was made zero where it is right; what is reserved is zero, and what is fixed is one.
-        let unused = if self.config.req_id_64 { 0xFFFF } else { Quad::MAX };
+        let unused = if qp.req_id_64 { 0xFFFF } else { Quad::MAX };
         let reserved = second & RESERVED | third >> 32 | fourth & unused;
         let meta = ctrl1 & (control1::META_DESC | control1::META_EXTENSION);
         if meta != control1::META_DESC || ctrl2 != control2::FIXED || reserved != 0 {

@@ -21,8 +21,13 @@ use crate::{CqInit, Error, QpInit, Verb};
 /// [`CqInit::sgid`], and its doorbell if it is to raise events.
 #[derive(Clone, Copy, Debug)]
 pub struct CqMemory {
-    /// The ring, aligned to 64 bytes.
+    /// The ring, aligned to 64 bytes, or the first of several, which follow each other.
     pub ring: NonNull<AtomicWord>,
+    /// How many rings there are, 1 to 4: each has `entries`, and a phase of its own.
+    pub sub_cqs: u16,
+    /// The rings may go while the queue is used: [`Config::mover`](super::Config::mover) alone writes them, in any
+    /// alignment, the byte with the phase by a call of its own. They are zeros already, as the device does not clear them.
+    pub moved: bool,
     /// Bits 15:0 count the entries consumed, 30:29 the events taken, 31 arms: see [`SoftCq::take_event`].
     pub doorbell: Option<NonNull<AtomicU32>>,
 }
@@ -39,17 +44,23 @@ pub struct QpRings {
     pub send_doorbell: NonNull<AtomicU32>,
     /// Counts the receive descriptors written.
     pub recv_doorbell: NonNull<AtomicU32>,
+    /// Which rings of the completion queues sends and receives complete in, counted from 0.
+    pub sub_cqs: [u8; 2],
+    /// Its driver writes request ids of 64 bits, which the device must have ([`Config::req_id_64`](super::Config::req_id_64)).
+    pub req_id_64: bool,
 }
 
 impl SoftDevice {
-    /// [`Provider::create_cq`] in memory given by the caller, which it clears.
+    /// [`Provider::create_cq`] in memory given by the caller, which it clears unless it is moved to.
     ///
     /// # Errors
-    /// As `create_cq`; the memory is then not used.
+    /// As `create_cq`, and EINVAL for a number of rings that cannot be, or memory that is moved to without a mover; the
+    /// memory is then not used.
     ///
     /// # Safety
     /// Until the last handle of the queue is dropped, those included that queue pairs have, the memory is valid and everybody reaches it by atomics, as another
-    /// program's writes are.
+    /// program's writes are. Rings that are moved to are valid now, from then on what the mover can bear, and the queue
+    /// is given to [`SoftDevice::create_qp_in`] alone.
     pub unsafe fn create_cq_in(&self, init: &CqInit, memory: CqMemory) -> Result<SoftCq, Error> {
         self.make_cq(init, Some(memory))
     }
@@ -58,7 +69,7 @@ impl SoftDevice {
     /// for what is in flight: [`Provider::queues`] of it is good for its number alone.
     ///
     /// # Errors
-    /// As `create_qp`; the memory is then not used.
+    /// As `create_qp`, and EINVAL for rings or request ids that are not there; the memory is then not used.
     ///
     /// # Safety
     /// Until the handle is dropped the memory is valid and everybody reaches it by atomics, as another program's writes
@@ -113,10 +124,7 @@ impl SoftCq {
     /// come after each one taken, none before the doorbell was first rung, and none is lost.
     pub fn take_event(&self) -> bool {
         let mut state = self.device().wire().lock();
-        state.cq_mut(self.index()).is_some_and(|cq| match &mut cq.notify {
-            Some(notify) => notify.take(cq.produced),
-            None => false,
-        })
+        state.cq_mut(self.index()).is_some_and(|cq| cq.take_event())
     }
 }
 

@@ -302,7 +302,7 @@ impl State {
         }
         let Some(entry) = self.cq_mut(cq) else { return false };
         entry.written = entry.written.saturating_add(1);
-        let (written, room) = (entry.written, entry.ring.entries());
+        let (written, room) = (entry.written, entry.room());
         if self.unread(cq).min(written) <= room {
             return true;
         }

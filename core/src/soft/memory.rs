@@ -55,10 +55,20 @@ impl Mover {
     ///
     /// # Safety
     /// `copy` reads and writes no other bytes than those, does so whoever else writes or unmaps them meanwhile, and
-    /// calls nothing of the device. One of the two is memory that was registered; the other is too, or is the device's
-    /// own and then valid, and nobody else's for now.
+    /// calls nothing of the device. One of the two is memory that was registered, or a completion queue's
+    /// ([`CqMemory::moved`](super::CqMemory::moved)); the other is registered too, or is the device's own and then valid,
+    /// and nobody else's for now.
     pub const unsafe fn new(copy: unsafe fn(*mut u8, *const u8, usize)) -> Self {
         Self(copy)
+    }
+
+    /// Writes bytes to memory of the driver's.
+    ///
+    /// # Safety
+    /// The mover can bear whatever `to` is.
+    pub(super) unsafe fn write(self, to: *mut u8, bytes: &[u8]) {
+        // SAFETY: by the caller's word; the bytes are there, and nobody else's.
+        unsafe { self.0(to, bytes.as_ptr(), bytes.len()) }
     }
 }
 

@@ -17,7 +17,7 @@
 //! | `storage` | tables in static memory or on the heap |
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
 //! | `tables`, `verbs` | what is known, and the control path |
-//! | `engine`, `responder`, `completion`, `memory` | the requester's side, the peer's, the answer, moving bytes |
+//! | `engine`, `responder`, `completion`, `queue`, `memory` | the requester's side, the peer's, the answer and where it goes, moving bytes |
 //! | `datagram` | the same for UD |
 //! | `hostile` | the same with loss, delay, pieces and death |
 //! | `link` | devices of other wires, reached by frames (feature `alloc`; else `unlinked`) |
@@ -38,6 +38,7 @@ mod objects;
 #[cfg(feature = "alloc")]
 mod pair;
 mod profile;
+mod queue;
 mod responder;
 mod ring;
 mod slab;

@@ -4,9 +4,10 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use crate::entry::Quad;
+use super::memory::Mover;
+use crate::entry::{Quad, completion_flags as flags};
 use crate::ring::{AtomicWord, Slot, WORDS_PER_QUAD, load_quad, publish_quad, store_quad};
 
 /// 64 bytes of ring memory.
@@ -114,9 +115,22 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// # Safety
-    /// `base` is valid for `entries`, a power of two, of `quads` each, for as long as this or a copy is used.
+    /// `base` is valid for `entries`, a power of two, of `quads` each, for as long as this or a copy is used; if it is
+    /// written by a mover alone, it is what that can bear.
     pub(super) unsafe fn new(base: NonNull<AtomicWord>, entries: u32, quads: u8) -> Self {
         Self { base, mask: entries - 1, quads }
+    }
+
+    /// The n-th of several rings that follow each other.
+    ///
+    /// # Safety
+    /// As for [`Ring::new`], `base` being valid for all rings up to this one.
+    pub(super) unsafe fn nth(base: NonNull<AtomicWord>, nth: usize, entries: u32, quads: u8) -> Self {
+        let words = nth * entries as usize * usize::from(quads) * WORDS_PER_QUAD;
+        // SAFETY: by the caller's word.
+        let base = unsafe { base.add(words) };
+        // SAFETY: as above.
+        unsafe { Self::new(base, entries, quads) }
     }
 
     pub(super) fn entries(&self) -> u32 {
@@ -155,6 +169,26 @@ impl Ring {
     pub(super) fn publish(&self, index: u32, quad: u8, value: Quad) {
         // SAFETY: masked, hence inside.
         unsafe { publish_quad(self.base, self.quad(index, quad), value) }
+    }
+
+    /// Writes an entry by a mover: all of it with the phase that was there before, then the byte with the phase, since a
+    /// mover's calls may write bytes in any order.
+    #[cold]
+    pub(super) fn publish_by(&self, mover: Mover, index: u32, entry: [Quad; 4]) {
+        const PHASE_AT: usize = 3;
+        let mut bytes = [0; 32];
+        for (chunk, quad) in bytes.chunks_exact_mut(8).zip(entry) {
+            chunk.copy_from_slice(&quad.to_le_bytes());
+        }
+        let quads = usize::from(self.quads);
+        let target = self.base.as_ptr().cast::<u8>().wrapping_add((index & self.mask) as usize * quads * 8);
+        let with_phase = [bytes[PHASE_AT]];
+        bytes[PHASE_AT] ^= flags::PHASE;
+        // SAFETY: an entry of the ring, by `new`'s word what the mover can bear.
+        unsafe { mover.write(target, bytes.get(..quads * 8).unwrap_or(&bytes)) };
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { mover.write(target.wrapping_add(PHASE_AT), &with_phase) };
     }
 
     /// All zeros, as a new ring is.

@@ -8,11 +8,10 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::objects::{AhCell, MrCell};
+use super::queue::Cq;
 use super::ring::{Doorbells, Line, SlotCell};
 use super::slab::{SharedSlab, Slab};
-use super::tables::{
-    AhEntry, Cq, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, QpEntry, Slabs, State,
-};
+use super::tables::{AhEntry, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, QpEntry, Slabs, State};
 use super::wire::{Owner, QueueMemory, Shared, StaticMemory, Wire};
 use super::{Config, SoftDevice};
 use crate::{Error, Limits};

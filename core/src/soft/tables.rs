@@ -13,8 +13,8 @@ use super::completion::Arrival;
 use super::faults::{Overruns, VERBS};
 use super::hostile::Trial;
 use super::memory::{Registered, Span};
-use super::notify::Notify;
-use super::ring::{Block, Doorbell, Line, Ring};
+use super::queue::Cq;
+use super::ring::{Doorbell, Ring};
 use super::slab::Slab;
 use super::{Config, Counters};
 use crate::entry::Quad;
@@ -96,19 +96,6 @@ pub(super) struct Pd {
     pub(super) resolves: [Ahn; NICS],
 }
 
-#[derive(Debug)]
-pub(super) struct Cq {
-    pub(super) handles: usize,
-    pub(super) ring: Ring,
-    pub(super) produced: u32,
-    /// Entries in all: counted only if overruns are.
-    pub(super) written: u32,
-    /// Of one with a doorbell.
-    pub(super) notify: Option<Notify>,
-    /// Keeps the ring, unless it is the driver's.
-    pub(super) _memory: Option<Block<Line>>,
-}
-
 /// A queue pair number of one device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number {
@@ -147,6 +134,8 @@ pub(super) struct Qp {
     pub(super) pd: u16,
     pub(super) send_cq: u16,
     pub(super) recv_cq: u16,
+    /// Which of their rings its sends and receives complete in.
+    pub(super) sub_cqs: [u8; 2],
     pub(super) state: QpState,
     pub(super) qkey: u32,
     pub(super) ops: SendOps,
@@ -155,6 +144,8 @@ pub(super) struct Qp {
     pub(super) arrivals: u32,
     pub(super) inline: u16,
     pub(super) inline_write: bool,
+    /// Completions of sends repeat request ids of 64 bits.
+    pub(super) req_id_64: bool,
     pub(super) rnr_retry: u8,
     pub(super) send: Ring,
     pub(super) send_doorbell: Doorbell,

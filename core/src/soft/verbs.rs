@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use super::memory::{Reach, Registered};
-use super::tables::{Cq, Live, NICS, Number, Pd, Qp, QpEntry, State};
+use super::queue::Cq;
+use super::tables::{Live, NICS, Number, Pd, Qp, QpEntry, State};
 use crate::entry::Quad;
 use crate::flags::{Access, QpAttrMask as Mask, SendOps};
 use crate::memory::RawParts;

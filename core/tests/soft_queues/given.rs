@@ -8,58 +8,70 @@ use efa_core::flags::{Access, QpAttrMask as Mask};
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::qp::QpState;
 use efa_core::ring::{AtomicWord, Word};
-use efa_core::soft::{CqMemory, Mover, Profile, QpRings, SoftDevice};
+use efa_core::soft::{CqMemory, Mover, Profile, QpRings, SoftCq, SoftDevice};
 use efa_core::{CqInit, Error, Provider, QpInit, Verb};
 
 use crate::driver::{ALL_OPS, Cursor, MEMORY, Pair, Side, Words, bring_up, config, init, modify, pair, rdma, send};
 
 #[allow(dead_code)] // it is reached by address
 #[repr(align(64))]
-struct Line([AtomicWord; 64 / size_of::<Word>()]);
+pub(super) struct Line([AtomicWord; 64 / size_of::<Word>()]);
 
 /// What a driver maps: rings full of what was there before, and doorbells.
-struct Mapped {
+pub(super) struct Mapped {
     rings: [Box<[Line]>; 3],
     bells: Box<[AtomicU32; 3]>,
 }
 
 impl Mapped {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let ring = || (0..8).map(|_| Line([const { AtomicWord::new(!0) }; 64 / size_of::<Word>()])).collect();
         Self { rings: [ring(), ring(), ring()], bells: Box::new([const { AtomicU32::new(!0) }; 3]) }
     }
 
-    fn ring(&self, nth: usize) -> NonNull<AtomicWord> {
+    pub(super) fn ring(&self, nth: usize) -> NonNull<AtomicWord> {
         NonNull::from(&*self.rings[nth]).cast()
     }
 
-    fn bell(&self, nth: usize) -> NonNull<AtomicU32> {
+    pub(super) fn bell(&self, nth: usize) -> NonNull<AtomicU32> {
         NonNull::from(&self.bells[nth])
     }
 
     /// Rings the completion queue's: entries consumed, events taken, armed or not.
-    fn notify(&self, consumed: u32, taken: u32, arm: bool) {
+    pub(super) fn notify(&self, consumed: u32, taken: u32, arm: bool) {
         self.bells[2].store(consumed & 0xFFFF | (taken & 3) << 29 | u32::from(arm) << 31, Ordering::Relaxed);
     }
 }
 
 /// A side whose queues are in given memory, one completion queue with a doorbell for both; the memory is dropped last.
 fn side_in(mapped: &Mapped, device: &SoftDevice, init: QpInit) -> Side {
-    let pd = device.alloc_pd().unwrap();
-    let memory = CqMemory { ring: mapped.ring(0), doorbell: Some(mapped.bell(2)) };
+    let memory = CqMemory { ring: mapped.ring(0), doorbell: Some(mapped.bell(2)), sub_cqs: 1, moved: false };
     // SAFETY: 16 entries of 16 bytes are half of what there is, and the caller drops the memory after the side.
     let cq = unsafe { device.create_cq_in(&CqInit { entries: 16, sgid: false, unsolicited: true }, memory) }.unwrap();
+    side_over(mapped, device, init, (&cq, [0, 0], false)).unwrap()
+}
+
+/// A side over a completion queue, by its rings, with request ids of 64 bits or not.
+pub(super) fn side_over(
+    mapped: &Mapped,
+    device: &SoftDevice,
+    init: QpInit,
+    (cq, sub_cqs, req_id_64): (&SoftCq, [u8; 2], bool),
+) -> Result<Side, Error> {
+    let pd = device.alloc_pd().unwrap();
     let rings = QpRings {
         send: mapped.ring(1),
         recv: mapped.ring(2),
         send_doorbell: mapped.bell(0),
         recv_doorbell: mapped.bell(1),
+        sub_cqs,
+        req_id_64,
     };
     // SAFETY: 8 entries of 64 bytes, 16 descriptors of 16 bytes, and the caller drops the memory after the side.
-    let mut qp = unsafe { device.create_qp_in(&pd, &cq, &cq, &init, rings) }.unwrap();
+    let mut qp = unsafe { device.create_qp_in(&pd, cq, cq, &init, rings) }?;
     bring_up(device, &mut qp, 7);
-    let ring = device.completions(&cq);
-    Side {
+    let ring = device.completions(cq);
+    Ok(Side {
         device: device.clone(),
         pd,
         queues: device.queues(&qp),
@@ -67,14 +79,14 @@ fn side_in(mapped: &Mapped, device: &SoftDevice, init: QpInit) -> Side {
         qkey: 7,
         send_cq: Cursor { ring, next: 0 },
         recv_cq: Cursor { ring, next: 0 },
-        cqs: (cq.clone(), cq),
+        cqs: (cq.clone(), cq.clone()),
         sent: 0,
         posted: 0,
-    }
+    })
 }
 
 /// Sends to itself once; the completion queue then has two entries more.
-fn exchange(side: &mut Side) {
+pub(super) fn exchange(side: &mut Side) {
     let ah = side.ah(side);
     side.post_recv(1, &[side.region(1, MEMORY).buffer(0, 0)]);
     let target = side.region(1, MEMORY);

@@ -11,6 +11,7 @@ mod order;
 mod overruns;
 mod requester;
 mod responder;
+mod sub_cqs;
 mod threads;
 #[path = "../common/transitions.rs"]
 mod transitions;
