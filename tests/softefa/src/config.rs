@@ -7,6 +7,8 @@ use std::fmt;
 use efa_core::Limits;
 use efa_core::soft;
 
+use crate::driver::{Driver, Layout};
+
 /// What each variable's name begins with.
 pub const PREFIX: &str = "SOFTEFA_";
 
@@ -36,6 +38,8 @@ pub struct Config {
     pub profile: soft::Profile,
     /// How much of it.
     pub limits: Limits,
+    /// How the driver lets programs at them.
+    pub driver: Driver,
     /// What is told.
     pub log: Log,
 }
@@ -54,7 +58,8 @@ impl Default for Config {
             ..soft::Config::LIMITS
         };
         let profile = soft::Profile::RDMA;
-        Self { devices: 1, soft: soft::Config::new(profile).limits(limits), profile, limits, log: Log::Off }
+        let soft = soft::Config::new(profile.wide()).limits(limits);
+        Self { devices: 1, soft, profile, limits, driver: Driver::default(), log: Log::Off }
     }
 }
 
@@ -75,10 +80,12 @@ impl fmt::Display for ConfigError {
     }
 }
 
-const NAMES: &str = "the variables are SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA_LIMITS, SOFTEFA_SEED, \
-                     SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
-const LIMITS: &str = "a list of name=number with the names qp, cq, mr, pd, ah, send, recv, cqe, msg and rdma, \
-                      none beyond what the device has";
+const NAMES: &str = "the variables are SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA_FEATURES, SOFTEFA_LIMITS, \
+                     SOFTEFA_LAYOUT, SOFTEFA_SEED, SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
+const LIMITS: &str = "a list of name=number with the names qp, cq, mr, pd, ah, send, min_send, recv, cqe, msg, rdma \
+                      and batch, none beyond what the device has";
+const FEATURES: &str = "none, or a list of wide (send entries), id64 (request ids) and cqmem (completion queues in the \
+                        program's memory)";
 const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes) and \
                        strangers (arrivals)";
 
@@ -89,7 +96,7 @@ impl Config {
     /// The first whose value, or name, is not known, and what is.
     pub fn parse(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let (mut seed, mut shuffle, mut hostile) = (None, true, Vec::new());
+        let (mut seed, mut shuffle, mut wide, mut hostile) = (None, true, true, Vec::new());
         for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             let error = |accepted: &str| ConfigError {
                 name: name.clone(),
@@ -110,9 +117,30 @@ impl Config {
                         _ => return Err(error("none, read, rdma or unsolicited")),
                     };
                 }
+                "FEATURES" => {
+                    let names: Vec<&str> = value.split(',').filter(|_| value != "none").collect();
+                    if names.iter().any(|name| !["wide", "id64", "cqmem"].contains(name)) {
+                        return Err(error(FEATURES));
+                    }
+                    wide = names.contains(&"wide");
+                    config.driver.req_id_64 = names.contains(&"id64");
+                    config.driver.cq_memory = names.contains(&"cqmem");
+                }
+                "LAYOUT" => {
+                    let layout = &mut config.driver.layout;
+                    for (place, number) in list(&value).ok_or_else(|| error(Layout::NAMES))? {
+                        layout.set(place, number).ok_or_else(|| error(Layout::NAMES))?;
+                    }
+                    if !layout.is_sound() {
+                        return Err(error(Layout::NAMES));
+                    }
+                }
                 "LIMITS" => {
                     for (limit, number) in list(&value).ok_or_else(|| error(LIMITS))? {
                         set_limit(&mut config.limits, limit, number).ok_or_else(|| error(LIMITS))?;
+                    }
+                    if config.limits.min_send_depth > config.limits.max_send_depth {
+                        return Err(error(LIMITS));
                     }
                 }
                 "SEED" => seed = Some(number(&value).ok_or_else(|| error("a number of up to 64 bits"))?),
@@ -150,7 +178,9 @@ impl Config {
                 _ => return Err(error(NAMES)),
             }
         }
-        config.soft = soft::Config::new(config.profile).limits(config.limits).shuffle(shuffle);
+        let profile = if wide { config.profile.wide() } else { config.profile };
+        config.soft = soft::Config::new(profile).limits(config.limits).shuffle(shuffle);
+        config.soft = config.soft.req_id_64(config.driver.req_id_64);
         if let Some(seed) = seed {
             config.soft = config.soft.seed(seed);
         }
@@ -180,6 +210,10 @@ fn list(text: &str) -> Option<Vec<(&str, u64)>> {
 /// Sets a limit by its name, if the device goes that far.
 fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Option<()> {
     let value = u32::try_from(value).ok()?;
+    if name == "batch" {
+        limits.max_batch = u16::try_from(value).ok().filter(|value| *value > 0)?;
+        return Some(());
+    }
     let (limit, most) = match name {
         "qp" => (&mut limits.max_qp, 16384),
         "cq" => (&mut limits.max_cq, 32768),
@@ -187,6 +221,7 @@ fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Option<()> {
         "pd" => (&mut limits.max_pd, 32768),
         "ah" => (&mut limits.max_ah, 1023),
         "send" => (&mut limits.max_send_depth, 32768),
+        "min_send" => (&mut limits.min_send_depth, 32768),
         "recv" => (&mut limits.max_recv_depth, 32768),
         "cqe" => (&mut limits.max_cqe, 32768),
         "msg" => (&mut limits.max_msg_size, 65535),
@@ -216,7 +251,9 @@ mod tests {
         let config = parse(&[
             ("DEVICES", "2"),
             ("PROFILE", "unsolicited"),
-            ("LIMITS", "qp=16,msg=0x1000"),
+            ("FEATURES", "id64,cqmem"),
+            ("LIMITS", "qp=16,msg=0x1000,batch=4,min_send=32"),
+            ("LAYOUT", "sub_cqs=2,llq=64,send=256,recv=512"),
             ("SEED", "7"),
             ("SHUFFLE", "0"),
             ("HOSTILE", "loss=10,delay=3,pieces=512,strangers=2"),
@@ -226,7 +263,11 @@ mod tests {
         .unwrap();
         assert_eq!((config.devices, config.log, config.profile), (2, Log::Calls, soft::Profile::UNSOLICITED));
         assert_eq!((config.limits.max_qp, config.limits.max_msg_size), (16, 4096));
+        assert_eq!((config.limits.max_batch, config.limits.min_send_depth), (4, 32));
+        let layout = Layout { sub_cqs: 2, llq: 64, doorbells: [256, 512, 0] };
+        assert_eq!(config.driver, Driver { cq_memory: true, req_id_64: true, layout });
         let soft = soft::Config::new(soft::Profile::UNSOLICITED).limits(config.limits).shuffle(false).seed(7);
+        let soft = soft.req_id_64(true);
         assert_eq!(config.soft, soft.lose(10, 7).delay(3).pieces(512).unknown_senders(2));
     }
 
@@ -240,6 +281,13 @@ mod tests {
             ("LIMITS", "qp=0"),
             ("LIMITS", "mr=16385"),
             ("LIMITS", "qps=1"),
+            ("LIMITS", "batch=0"),
+            ("LIMITS", "min_send=32769"),
+            ("LIMITS", "min_send=32,send=16"),
+            ("FEATURES", ""),
+            ("FEATURES", "wide,none"),
+            ("LAYOUT", "sub_cqs=3"),
+            ("LAYOUT", "send=128"),
             ("SEED", "x"),
             ("SHUFFLE", "yes"),
             ("HOSTILE", "loss=1001"),

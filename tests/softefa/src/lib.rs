@@ -8,11 +8,11 @@
 //! |---|---|
 //! | `hooks` | the C functions that stand before libc's (feature `preload`) |
 //! | [`process`] | the process's devices and files |
-//! | [`config`] | the environment |
+//! | [`config`], [`driver`] | the environment, and what of it is the driver's |
 //! | [`sysfs`] | the files that describe the devices |
 //! | [`uapi`], [`ioctl`] | the interface's numbers, and taking its requests apart |
 //! | [`handles`], [`verbs`] | objects, and what each call does |
-//! | [`mmap`] | the memory of queues |
+//! | [`mmap`], [`foreign`] | the memory of queues, and what the program names by a file |
 //! | [`events`], [`progress`] | event files, and the thread that drives the devices |
 //! | [`script`] | calls of a program that may ask for anything, for tests |
 //! | [`own`], [`sys`], [`errno`] | this process's memory, system calls, error numbers |
@@ -20,8 +20,10 @@
 #![deny(unsafe_code)]
 
 pub mod config;
+pub mod driver;
 pub mod errno;
 pub mod events;
+pub mod foreign;
 pub mod handles;
 #[cfg(all(feature = "preload", not(test)))]
 pub mod hooks;

@@ -193,7 +193,7 @@ impl Process {
     /// `ENODEV`, or what the system answered.
     pub fn opened(&'static self, device: usize, fd: i32) -> Result<(), Errno> {
         let soft = self.devices.get(device).ok_or(Errno::ENODEV)?;
-        let context = Context::new(soft.clone(), &self.progress)?;
+        let context = Context::new(soft.clone(), self.config.driver, &self.progress)?;
         self.files().insert(fd, File::Device(Arc::new(Mutex::new(context)), device));
         mark(fd, true);
         Ok(())

@@ -8,15 +8,18 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, OnceLock};
 
 use efa_core::soft::{Config, Profile, SoftDevice};
 
+use crate::driver::Driver;
 use crate::errno::Errno;
 use crate::events::EventFile;
 use crate::ioctl::{ATTR, HEADER, UserMemory};
 use crate::own;
 use crate::progress::Progress;
+use crate::sys;
 use crate::uapi::{Answer, DRIVER_EFA, QPT_DRIVER, attr, command, method, object};
 use crate::verbs::{Context, Files};
 
@@ -180,18 +183,37 @@ impl Draft {
     }
 }
 
-/// An open device of its own, whose program has made no call.
+/// An open device of its own with all that there is, whose program has made no call.
 ///
 /// # Errors
 /// What the system answered.
 pub fn open() -> Result<Context, Errno> {
+    open_by(Driver { req_id_64: true, ..Driver::default() })
+}
+
+/// [`open`], as a driver has it.
+///
+/// # Errors
+/// What the system answered.
+pub fn open_by(driver: Driver) -> Result<Context, Errno> {
     static PROGRESS: OnceLock<Progress> = OnceLock::new();
-    let config = Config::new(Profile::UNSOLICITED).mover(own::mover());
-    Context::new(SoftDevice::new(config), PROGRESS.get_or_init(Progress::default))
+    let config = Config::new(Profile::UNSOLICITED.wide()).mover(own::mover()).req_id_64(driver.req_id_64);
+    Context::new(SoftDevice::new(config), driver, PROGRESS.get_or_init(Progress::default))
+}
+
+/// Some memory of the process's own: a page's worth, and the number of a file in memory that is as long.
+fn own_memory() -> (u64, i32) {
+    #[repr(align(64))]
+    struct Own([AtomicU8; SIZE]);
+    const SIZE: usize = 4096;
+    static OWN: Own = Own([const { AtomicU8::new(0) }; SIZE]);
+    static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let file = FILE.get_or_init(|| sys::memfd().ok().filter(|file| sys::resize(file, SIZE as u64).is_ok()));
+    (OWN.0.as_ptr() as u64, file.as_ref().map_or(-1, |file| file.as_raw_fd()))
 }
 
 /// Kinds of good requests.
-pub const KINDS: u8 = 20;
+pub const KINDS: u8 = 27;
 
 /// The good requests, by a number; `handle` is an object that some of them name.
 pub fn good(kind: u8, handle: u32) -> Draft {
@@ -260,7 +282,47 @@ pub fn good(kind: u8, handle: u32) -> Draft {
         16 => Draft::new(object::CQ, method::CREATED_DESTROY).number(attr::HANDLE, handle).room(attr::DESTROY_RESP, 8),
         17 => Draft::new(object::AH, method::DESTROY).number(attr::HANDLE, handle),
         18 => Draft::new(object::MR, method::MR_DESTROY).number(attr::HANDLE, handle),
-        _ => Draft::new(object::PD, method::DESTROY).number(attr::HANDLE, handle),
+        19 => Draft::new(object::PD, method::DESTROY).number(attr::HANDLE, handle),
+        20 => Draft::new(object::DEVICE, method::DEVICE_QUERY_PORT_SPEED).input(0, &1u64.to_ne_bytes()).room(1, 8),
+        21 => Draft::new(object::MR, method::MR_REG_DMABUF)
+            .number(attr::HANDLE, 0)
+            .number(attr::MR_PD, handle)
+            .input(attr::DMABUF_OFFSET, &64u64.to_ne_bytes())
+            .input(attr::DMABUF_LENGTH, &128u64.to_ne_bytes())
+            .input(attr::DMABUF_IOVA, &0x7040u64.to_ne_bytes())
+            .input(attr::DMABUF_FD, &own_memory().1.to_ne_bytes())
+            .input(attr::DMABUF_ACCESS, &7u32.to_ne_bytes())
+            .room(attr::DMABUF_RESP_LKEY, 4)
+            .room(attr::DMABUF_RESP_RKEY, 4),
+        22 | 23 => {
+            let (address, file) = own_memory();
+            let draft = Draft::new(object::MR, method::MR_REG).number(attr::HANDLE, 0).number(attr::MR_PD, handle);
+            let draft = match kind % KINDS {
+                22 => draft.input(attr::MR_ADDR, &address.to_ne_bytes()).input(attr::MR_IOVA, &address.to_ne_bytes()),
+                _ => {
+                    let draft = draft.number(attr::MR_FD, file as u64).input(attr::MR_FD_OFFSET, &[0; 8]);
+                    draft.input(attr::MR_IOVA, &0x7000u64.to_ne_bytes())
+                }
+            };
+            draft
+                .input(attr::MR_LENGTH, &64u64.to_ne_bytes())
+                .input(attr::MR_ACCESS, &1u32.to_ne_bytes())
+                .room(attr::MR_RESP_LKEY, 4)
+                .room(attr::MR_RESP_RKEY, 4)
+        }
+        24 => Draft::new(object::MR, method::MR_QUERY)
+            .number(attr::MR_QUERIED, handle)
+            .room(attr::MR_QUERIED + 1, 2)
+            .room(attr::MR_QUERIED + 2, 2)
+            .room(attr::MR_QUERIED + 3, 2)
+            .room(attr::MR_QUERIED + 4, 2),
+        25 => good(11, small)
+            .input(attr::CQ_BUFFER_VA, &own_memory().0.to_ne_bytes())
+            .input(attr::CQ_BUFFER_LENGTH, &256u64.to_ne_bytes()),
+        _ => good(11, small)
+            .number(attr::CQ_BUFFER_FD, own_memory().1 as u64)
+            .input(attr::CQ_BUFFER_OFFSET, &512u64.to_ne_bytes())
+            .input(attr::CQ_BUFFER_LENGTH, &256u64.to_ne_bytes()),
     }
 }
 
@@ -300,7 +362,7 @@ pub fn run(script: &[u8]) -> Vec<Outcome> {
     let mut call = |kind, handle| good(kind, handle).call(&mut context, &memory, &files);
     let opened = call(0, 0);
     assert!(matches!(opened, Ok(()) | Err(Errno::EINVAL)), "{opened:?}");
-    for kind in [2, 4, 5, 6] {
+    for kind in [2, 4, 5, 6, 20] {
         assert_eq!(call(kind, 0), Ok(()), "request {kind}");
     }
     // The thread turns the first script's device alone.

@@ -102,8 +102,16 @@ pub fn punch(fd: &OwnedFd, offset: u64, len: usize) {
 /// # Errors
 /// What the system answered.
 pub fn map(fd: &OwnedFd, offset: u64, len: usize) -> Result<NonNull<u8>, Errno> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let (anywhere, fd) = (std::ptr::null_mut::<u8>(), fd.as_raw_fd());
+    map_file(fd.as_raw_fd(), offset, len, true)
+}
+
+/// [`map`] of a file that may be anybody's, to be written too or only read.
+///
+/// # Errors
+/// What the system answered.
+pub fn map_file(fd: RawFd, offset: u64, len: usize, writable: bool) -> Result<NonNull<u8>, Errno> {
+    let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+    let anywhere = std::ptr::null_mut::<u8>();
     // SAFETY: the system chooses where, so nothing is replaced.
     let base = unsafe { libc::syscall(libc::SYS_mmap, anywhere, len, protection, libc::MAP_SHARED, fd, offset) };
     let base = result(base)? as *mut u8;
@@ -209,13 +217,26 @@ pub fn process_id() -> i32 {
     unsafe { libc::syscall(libc::SYS_getpid) as i32 }
 }
 
-/// The device number of a file that is a character device.
-pub fn character_device(fd: RawFd) -> Option<(u32, u32)> {
+fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: there is room for the answer.
-    result(unsafe { libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) }).ok()?;
+    result(unsafe { libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) })?;
     // SAFETY: zeroed, and the system wrote it.
-    let stat = unsafe { stat.assume_init() };
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Bytes of a file, if it is one that has a length.
+///
+/// # Errors
+/// `EBADF` if there is none.
+pub fn file_size(fd: RawFd) -> Result<Option<u64>, Errno> {
+    let stat = stat(fd)?;
+    Ok(if stat.st_mode & libc::S_IFMT == libc::S_IFREG { u64::try_from(stat.st_size).ok() } else { None })
+}
+
+/// The device number of a file that is a character device.
+pub fn character_device(fd: RawFd) -> Option<(u32, u32)> {
+    let stat = stat(fd).ok()?;
     let is_one = stat.st_mode & libc::S_IFMT == libc::S_IFCHR;
     is_one.then(|| (libc::major(stat.st_rdev), libc::minor(stat.st_rdev)))
 }

@@ -34,6 +34,8 @@ pub mod method {
     pub const DEVICE_QUERY_PORT: u16 = 2;
     /// Opens the device.
     pub const DEVICE_GET_CONTEXT: u16 = 3;
+    /// A port's speed.
+    pub const DEVICE_QUERY_PORT_SPEED: u16 = 7;
     /// All GIDs.
     pub const DEVICE_QUERY_GID_TABLE: u16 = 5;
     /// One GID.
@@ -42,6 +44,12 @@ pub mod method {
     pub const DESTROY: u16 = 0;
     /// Of a region.
     pub const MR_DESTROY: u16 = 1;
+    /// Registers memory that a file names.
+    pub const MR_REG_DMABUF: u16 = 4;
+    /// Registers memory of either kind.
+    pub const MR_REG: u16 = 5;
+    /// The driver's own: how the device reaches a region.
+    pub const MR_QUERY: u16 = 0x1000;
     /// Of a completion queue or queue pair.
     pub const CREATE: u16 = 0;
     /// Of a completion queue or queue pair.
@@ -80,6 +88,50 @@ pub mod attr {
     pub const CQ_RESP_CQE: u16 = 6;
     /// Of `CQ.CREATE`.
     pub const CQ_EVENT_FD: u16 = 7;
+    /// Of `CQ.CREATE`.
+    pub const CQ_BUFFER_VA: u16 = 8;
+    /// Of `CQ.CREATE`.
+    pub const CQ_BUFFER_LENGTH: u16 = 9;
+    /// Of `CQ.CREATE`.
+    pub const CQ_BUFFER_FD: u16 = 10;
+    /// Of `CQ.CREATE`.
+    pub const CQ_BUFFER_OFFSET: u16 = 11;
+    /// Of `MR.REG_DMABUF` and `MR.REG`.
+    pub const MR_PD: u16 = 1;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_OFFSET: u16 = 2;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_LENGTH: u16 = 3;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_IOVA: u16 = 4;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_FD: u16 = 5;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_ACCESS: u16 = 6;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_RESP_LKEY: u16 = 7;
+    /// Of `MR.REG_DMABUF`.
+    pub const DMABUF_RESP_RKEY: u16 = 8;
+    /// Of `MR.REG`.
+    pub const MR_DMA_HANDLE: u16 = 2;
+    /// Of `MR.REG`.
+    pub const MR_IOVA: u16 = 3;
+    /// Of `MR.REG`.
+    pub const MR_ADDR: u16 = 4;
+    /// Of `MR.REG`.
+    pub const MR_LENGTH: u16 = 5;
+    /// Of `MR.REG`.
+    pub const MR_ACCESS: u16 = 6;
+    /// Of `MR.REG`.
+    pub const MR_FD: u16 = 7;
+    /// Of `MR.REG`.
+    pub const MR_FD_OFFSET: u16 = 8;
+    /// Of `MR.REG`.
+    pub const MR_RESP_LKEY: u16 = 9;
+    /// Of `MR.REG`.
+    pub const MR_RESP_RKEY: u16 = 10;
+    /// Of `MR.QUERY`: the region, and from the next number on what is answered.
+    pub const MR_QUERIED: u16 = 0x1000;
     /// Of `QP.CREATE`.
     pub const QP_PD: u16 = 2;
     /// Of `QP.CREATE`.

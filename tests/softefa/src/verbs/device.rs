@@ -5,6 +5,7 @@
 use efa_core::{Caps, Provider};
 
 use super::Context;
+use crate::driver::Driver;
 use crate::errno::Errno;
 use crate::ioctl::{Call, UserMemory};
 use crate::sysfs;
@@ -12,8 +13,6 @@ use crate::uapi::{Answer, Fields, attr};
 
 /// Completion vectors: to this library all are one.
 pub(super) const VECTORS: u32 = 2;
-/// Completion queues inside each.
-pub(super) const SUB_CQS: u16 = 1;
 
 /// What the program's library must take care of, if it can.
 const USER_TX_BATCH: u32 = 1 << 0;
@@ -24,8 +23,12 @@ const OPTIONAL_MR_ACCESS: u64 = 1;
 const DRIVER_ANSWERS: u32 = 0b11;
 
 /// Bits of `device_caps`, in the kernel driver's numbering, which differs from libefa's.
-fn device_caps(caps: Caps) -> u32 {
+fn device_caps(caps: Caps, driver: &Driver) -> u32 {
     const NOTIFICATIONS: u32 = 1 << 2;
+    const CQ_MEMORY: u32 = 1 << 7;
+    const REQ_ID_64: u32 = 1 << 9;
+    let of_driver = [(driver.cq_memory, CQ_MEMORY), (driver.req_id_64, REQ_ID_64)];
+    let of_driver = of_driver.iter().filter(|(has, _)| *has).fold(NOTIFICATIONS, |all, (_, bit)| all | bit);
     let bits = [
         (Caps::RDMA_READ, 0),
         (Caps::RNR_RETRY, 1),
@@ -33,7 +36,7 @@ fn device_caps(caps: Caps) -> u32 {
         (Caps::RDMA_WRITE, 5),
         (Caps::UNSOLICITED_WRITE_RECV, 6),
     ];
-    bits.iter().filter(|(cap, _)| caps.contains(*cap)).fold(NOTIFICATIONS, |all, (_, bit)| all | 1 << bit)
+    bits.iter().filter(|(cap, _)| caps.contains(*cap)).fold(of_driver, |all, (_, bit)| all | 1 << bit)
 }
 
 impl Context {
@@ -50,13 +53,17 @@ impl Context {
         }
         call.put(0, &VECTORS.to_ne_bytes())?;
         call.put(1, &OPTIONAL_MR_ACCESS.to_ne_bytes())?;
+        // One is no minimum.
+        let least = if limits.min_send_depth > 1 { limits.min_send_depth as u16 } else { 0 };
+        let wide = if self.device.caps().contains(Caps::WIDE_ENTRIES) { limits.max_inline_wide } else { 0 };
         let answer = Answer::<24>::new()
             .u32(4, DRIVER_ANSWERS)
-            .u16(8, SUB_CQS)
+            .u16(8, self.driver.layout.sub_cqs)
             .u16(10, limits.max_inline)
             .u32(12, limits.max_send_depth * 64)
             .u16(16, limits.max_batch)
-            .u16(18, limits.min_send_depth as u16);
+            .u16(18, least)
+            .u16(20, wide.max(limits.max_inline));
         call.put(attr::UHW_OUT, &answer.0)?;
         crate::progress::Progress::start(self.progress, &self.device)?;
         self.opened = true;
@@ -106,7 +113,7 @@ impl Context {
             .u16(12, limits.max_send_sge.into())
             .u16(14, limits.max_recv_sge.into())
             .u32(16, limits.max_rdma_size)
-            .u32(20, device_caps(self.device.caps()));
+            .u32(20, device_caps(self.device.caps(), &self.driver));
         call.put(attr::UHW_OUT, &answer.0)
     }
 
@@ -132,6 +139,15 @@ impl Context {
             .u8(35, SPEED_EDR)
             .u8(36, LINK_UP);
         call.put(1, &answer.0)
+    }
+
+    pub(super) fn query_port_speed<M: UserMemory>(&self, call: &Call<'_, M>) -> Result<(), Errno> {
+        /// In units of 100 Mb/s: what `query_port` says as a speed and a width.
+        const SPEED: u64 = 4 * 250;
+        if call.number(0)? != 1 {
+            return Err(Errno::EINVAL);
+        }
+        call.put(1, &SPEED.to_ne_bytes())
     }
 
     fn gid_entry(&self) -> Answer<32> {

@@ -1,23 +1,14 @@
-//! Protection domains, memory regions, address handles.
+//! Protection domains, address handles, and the end of what is made in a domain.
 
-#![allow(unsafe_code)]
+#![forbid(unsafe_code)]
 
-use std::ptr::NonNull;
-
-use efa_core::flags::Access;
-use efa_core::memory::{BorrowedMemory, RawMemory};
 use efa_core::soft::SoftPd;
-use efa_core::{Caps, Gid, Provider};
+use efa_core::{Gid, Provider};
 
 use super::{Context, Made, Object};
 use crate::errno::Errno;
 use crate::ioctl::{Call, UserMemory};
-use crate::mmap::PAGE;
-use crate::sys;
 use crate::uapi::{Answer, Fields, attr, object};
-
-/// Access bits that a driver may ignore.
-const OPTIONAL: u32 = 0x3FF0_0000;
 
 impl Context {
     /// A domain by its handle; another object's is `EINVAL`.
@@ -33,47 +24,6 @@ impl Context {
         let handle = self.enter(Object::Pd(pd), &[], made);
         call.put(attr::CORE_OUT, &handle.to_ne_bytes())?;
         call.put(attr::UHW_OUT, &Answer::<8>::new().u16(4, handle as u16).0)
-    }
-
-    pub(super) fn reg_mr<M: UserMemory>(
-        &mut self,
-        call: &Call<'_, M>,
-        input: Fields<'_>,
-        made: &mut Made,
-    ) -> Result<(), Errno> {
-        let (start, length, iova) = (input.u64(8), input.u64(16), input.u64(24));
-        let (pd, access) = (input.u32(32), input.u32(36) & !OPTIONAL);
-        let offset = |addr: u64| addr % PAGE as u64;
-        if length == 0 || offset(start) != offset(iova) || start.checked_add(length).is_none() {
-            return Err(Errno::EINVAL);
-        }
-        let caps = self.device.caps();
-        let mut rights = Access::LOCAL_WRITE;
-        for (right, cap) in [(Access::REMOTE_READ, Caps::RDMA_READ), (Access::REMOTE_WRITE, Caps::RDMA_WRITE)] {
-            rights.set(right, caps.contains(cap));
-        }
-        let access = Access::from_bits(access).ok_or(Errno::EOPNOTSUPP)?;
-        if access.contains(Access::REMOTE_WRITE) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Errno::EINVAL);
-        }
-        if !rights.contains(access) {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let domain = self.pd(pd)?;
-        if length > self.device.limits().max_mr_size {
-            return Err(Errno::EINVAL);
-        }
-        sys::populate(start, length, access.contains(Access::LOCAL_WRITE))?;
-        let base = NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?;
-        let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: these devices have a mover, which alone touches the bytes, and minds nothing that their owner does.
-        let memory = RawMemory::new(unsafe { BorrowedMemory::new(base, length) });
-        // SAFETY: as above.
-        let mr = unsafe { self.device.reg_mr_at(domain, memory, iova, access) };
-        let mr = mr.map_err(|(_, error)| error)?;
-        let (lkey, rkey) = (mr.attr().lkey, mr.attr().rkey);
-        let handle = self.enter(Object::Mr { _mr: mr, pd }, &[pd], made);
-        call.put(attr::CORE_OUT, &Answer::<12>::new().u32(0, handle).u32(4, lkey.0).u32(8, rkey.0).0)
     }
 
     pub(super) fn create_ah<M: UserMemory>(

@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `mod` | the open device, which method is which, undoing what could not be answered |
 //! | `device` | what the device is |
-//! | `memory` | domains, regions, address handles |
+//! | `memory`, `regions` | domains, address handles, regions |
 //! | `cq`, `qp` | completion queues, queue pairs |
 
 mod cq;
 mod device;
+#[cfg(test)]
+mod feature_tests;
 mod memory;
 mod qp;
+mod regions;
 #[cfg(test)]
 mod tests;
 
@@ -21,8 +24,10 @@ use efa_core::memory::Mr;
 use efa_core::peer::Ah;
 use efa_core::soft::{SoftDevice, SoftPd};
 
+use crate::driver::Driver;
 use crate::errno::Errno;
 use crate::events::EventFile;
+use crate::foreign::Foreign;
 use crate::handles::Handles;
 use crate::ioctl::{Call, HEADER, Request, UserMemory};
 use crate::mmap::{Arena, Keys};
@@ -46,12 +51,15 @@ pub trait Files {
 #[derive(Debug)]
 pub struct Context {
     device: SoftDevice,
+    driver: Driver,
     progress: &'static Progress,
     arena: Arc<Arena>,
     keys: Keys,
     objects: Handles<Object>,
     /// Whether it has what a program needs before anything else.
     opened: bool,
+    /// Rings given to queue pairs so far, where completion queues have several.
+    rings: usize,
     events: Option<Arc<EventFile>>,
 }
 
@@ -62,6 +70,8 @@ enum Object {
     /// Held for its drop.
     Mr {
         _mr: Mr,
+        /// Dropped after the region.
+        _mapping: Option<Foreign>,
         pd: u32,
     },
     /// Held for its drop.
@@ -81,14 +91,16 @@ impl Context {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn new(device: SoftDevice, progress: &'static Progress) -> Result<Self, Errno> {
+    pub fn new(device: SoftDevice, driver: Driver, progress: &'static Progress) -> Result<Self, Errno> {
         Ok(Self {
             device,
+            driver,
             progress,
             arena: Arena::new()?,
             keys: Keys::default(),
             objects: Handles::default(),
             opened: false,
+            rings: 0,
             events: None,
         })
     }
@@ -130,9 +142,13 @@ impl Context {
             (object::DEVICE, method::DEVICE_GET_CONTEXT) => self.get_context(call),
             _ if !self.opened => Err(Errno::EINVAL),
             (object::DEVICE, method::DEVICE_QUERY_PORT) => self.query_port(call),
+            (object::DEVICE, method::DEVICE_QUERY_PORT_SPEED) => self.query_port_speed(call),
             (object::DEVICE, method::DEVICE_QUERY_GID_ENTRY) => self.query_gid_entry(call),
             (object::DEVICE, method::DEVICE_QUERY_GID_TABLE) => self.query_gid_table(call),
             (object::PD | object::AH, method::DESTROY) | (object::MR, method::MR_DESTROY) => self.destroy(call),
+            (object::MR, method::MR_REG_DMABUF) => self.reg_dmabuf_mr(call, made),
+            (object::MR, method::MR_REG) => self.reg_mr_ex(call, made),
+            (object::MR, method::MR_QUERY) => self.query_mr(call),
             (object::CQ, method::CREATE) => self.create_cq(call, files, made),
             (object::CQ, method::CREATED_DESTROY) => self.destroy_cq(call),
             (object::QP, method::CREATE) => self.create_qp(call, files, made),

@@ -17,15 +17,14 @@ use crate::ioctl::{Call, UserMemory};
 use crate::mmap::{Keys, Region};
 use crate::uapi::{Answer, Fields, QP_SQ_SIG_ALL, QPT_DRIVER, QPT_UD, attr};
 
-/// Bytes of a send entry, and of a receive descriptor.
+/// Bytes of a send entry, of a wide one, and of a receive descriptor.
 const SEND_ENTRY: u32 = 64;
+const WIDE_ENTRY: u32 = 128;
 const DESCRIPTOR: u32 = 16;
-/// Where in their page the doorbells are.
-const SEND_DOORBELL: usize = 0;
-const RECV_DOORBELL: usize = 128;
 
 /// What `efa_ibv_create_qp.flags` may say.
 const UNSOLICITED: u16 = 1 << 0;
+const REQ_ID_64: u16 = 1 << 1;
 
 /// What a query may ask for; `IBV_QP_CAP` is not among core's.
 const CAP: u32 = 1 << 19;
@@ -142,30 +141,40 @@ impl Context {
         }
         let caps = self.device.caps();
         let unsolicited = flags & UNSOLICITED != 0;
-        let may = if caps.contains(Caps::UNSOLICITED_WRITE_RECV) { UNSOLICITED } else { 0 };
+        let mut may = if caps.contains(Caps::UNSOLICITED_WRITE_RECV) { UNSOLICITED } else { 0 };
+        may |= if self.driver.req_id_64 { REQ_ID_64 } else { 0 };
         if mask != 0 || !input.is_zero_from(19) || flags & !may != 0 || level != 0 {
             return Err(Errno::EINVAL);
         }
-        let init = self.qp_init(qp_type, Fields(&cap.0), unsolicited)?;
+        let init = self.qp_init(qp_type, Fields(&cap.0), unsolicited, send_bytes)?;
         let (sends, receives) = (init.send_depth.next_power_of_two(), init.recv_depth.max(1).next_power_of_two());
         let descriptors = receives * u32::from(init.recv_sge.max(1));
         let has_recv = init.recv_depth > 0;
-        if send_bytes != sends * SEND_ENTRY || has_recv && recv_bytes != descriptors * DESCRIPTOR {
+        if send_bytes != sends * u32::from(init.entry_size) || has_recv && recv_bytes != descriptors * DESCRIPTOR {
+            return Err(Errno::EINVAL);
+        }
+        let req_id_64 = flags & REQ_ID_64 != 0;
+        if req_id_64 && !self.cq(uses[1])?.tells_64_bits() {
             return Err(Errno::EINVAL);
         }
         let (send_cq, send_memory) = self.cq(uses[1])?.handles();
         let (recv_cq, recv_memory) = self.cq(uses[2])?.handles();
+        let layout = self.driver.layout;
+        let [send_doorbell, recv_doorbell, _] = layout.doorbells;
+        let sub_cqs = [0, 1].map(|nth| ((self.rings + nth) % usize::from(layout.sub_cqs.max(1))) as u8);
         let memory = QpRegions {
-            send: self.arena.region(send_bytes as usize)?,
+            send: self.arena.region(send_bytes as usize + usize::from(layout.llq))?,
             recv: self.arena.region((descriptors * DESCRIPTOR) as usize)?,
             doorbells: self.arena.region(1)?,
             _cqs: [send_memory, recv_memory],
         };
         let rings = QpRings {
-            send: memory.send.base().cast(),
+            send: memory.send.at(layout.llq.into()).cast(),
             recv: memory.recv.base().cast(),
-            send_doorbell: memory.doorbells.at(SEND_DOORBELL).cast(),
-            recv_doorbell: memory.doorbells.at(RECV_DOORBELL).cast(),
+            send_doorbell: memory.doorbells.at(send_doorbell.into()).cast(),
+            recv_doorbell: memory.doorbells.at(recv_doorbell.into()).cast(),
+            sub_cqs,
+            req_id_64,
         };
         let pd = self.pd(uses[0])?;
         // SAFETY: the regions have the bytes and go along with the handle; the program reaches them as another would.
@@ -174,11 +183,17 @@ impl Context {
         for region in [&memory.send, &memory.recv, &memory.doorbells] {
             self.keys.add(region);
         }
-        let mut answer =
-            Answer::<64>::new().u32(8, SEND_DOORBELL as u32).u64(40, memory.doorbells.key()).u64(48, memory.send.key());
+        self.rings = self.rings.wrapping_add(1);
+        let mut answer = Answer::<64>::new()
+            .u32(8, send_doorbell.into())
+            .u32(12, layout.llq.into())
+            .u64(40, memory.doorbells.key())
+            .u64(48, memory.send.key())
+            .u16(56, sub_cqs[0].into())
+            .u16(58, sub_cqs[1].into());
         if has_recv {
             answer = answer
-                .u32(4, RECV_DOORBELL as u32)
+                .u32(4, recv_doorbell.into())
                 .u64(16, memory.recv.key())
                 .u64(24, memory.recv.size() as u64)
                 .u64(32, memory.doorbells.key());
@@ -205,7 +220,7 @@ impl Context {
     }
 
     /// What the device is to make, of what the program asks for.
-    fn qp_init(&self, qp_type: u64, cap: Fields<'_>, unsolicited: bool) -> Result<QpInit, Errno> {
+    fn qp_init(&self, qp_type: u64, cap: Fields<'_>, unsolicited: bool, send_bytes: u32) -> Result<QpInit, Errno> {
         let small = |at: usize| u8::try_from(cap.u32(at)).map_err(|_| Errno::EINVAL);
         let caps = self.device.caps();
         let qp_type = if qp_type == QPT_UD { QpType::Ud } else { QpType::Srd };
@@ -220,6 +235,8 @@ impl Context {
         if send_depth == 0 || send_depth > limits.max_send_depth || recv_depth > limits.max_recv_depth {
             return Err(Errno::EINVAL);
         }
+        // The request does not say what entries are: their bytes do.
+        let wide = send_bytes == send_depth.next_power_of_two() * WIDE_ENTRY;
         let inline = u16::try_from(cap.u32(16)).map_err(|_| Errno::EINVAL)?;
         Ok(QpInit {
             qp_type,
@@ -227,9 +244,9 @@ impl Context {
             recv_depth,
             send_sge: small(8)?,
             recv_sge: small(12)?,
-            entry_size: SEND_ENTRY as u16,
+            entry_size: if wide { WIDE_ENTRY as u16 } else { SEND_ENTRY as u16 },
             inline,
-            inline_write: false,
+            inline_write: wide && ops.contains(SendOps::RDMA_WRITE) && caps.contains(Caps::INLINE_WRITE),
             ops,
             unsolicited,
         })

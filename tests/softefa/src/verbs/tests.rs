@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use crate::errno::Errno;
 use crate::ioctl::{ATTR, HEADER, Request};
-use crate::script::{Draft, FakeFiles, FakeMemory, good, open, run};
+use crate::script::{Draft, FakeFiles, FakeMemory, KINDS, good, open, run};
 use crate::uapi::{attr, command, method, object};
 use crate::verbs::Context;
 
 /// A device that was opened, with a domain 0, a completion queue 1 and a queue pair 2.
-fn opened() -> (Context, FakeMemory, FakeFiles) {
+pub(super) fn opened() -> (Context, FakeMemory, FakeFiles) {
     let (mut context, memory, files) = (open().unwrap(), FakeMemory::new(), FakeFiles::default());
     for (kind, handle) in [(0, 0), (7, 0), (11, 0), (12, 0)] {
         assert_eq!(good(kind, handle).call(&mut context, &memory, &files), Ok(()), "request {kind}");
@@ -33,13 +33,17 @@ fn answer(draft: &Draft) -> Result<(), Errno> {
 fn every_good_request_is_answered_by_a_device_with_the_objects_that_it_names() {
     let (mut context, memory, files) = opened();
     let mut call = |kind: u8, handle: u32| good(kind, handle).call(&mut context, &memory, &files);
-    for (kind, handle) in [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (10, 0), (13, 2), (14, 2)] {
+    for (kind, handle) in [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (10, 0), (13, 2), (14, 2), (20, 0)] {
         assert_eq!(call(kind, handle), Ok(()), "request {kind}");
     }
     // A region is 3, an address handle 4; then all go, users first.
     assert_eq!((call(8, 0), call(9, 0)), (Ok(()), Ok(())));
     assert_eq!((call(19, 0), call(16, 1)), (Err(Errno::EBUSY), Err(Errno::EBUSY)));
-    for (kind, handle) in [(18, 3), (17, 4), (15, 2), (16, 1), (19, 0)] {
+    // Regions of a file, of an address and of a file again are 5 to 7, queues in memory of the program's 8 and 9.
+    for (kind, handle) in [(21, 0), (22, 0), (23, 0), (24, 5), (24, 7), (25, 0), (26, 0)] {
+        assert_eq!(call(kind, handle), Ok(()), "request {kind}");
+    }
+    for (kind, handle) in [(18, 5), (18, 6), (18, 7), (16, 8), (16, 9), (18, 3), (17, 4), (15, 2), (16, 1), (19, 0)] {
         assert_eq!(call(kind, handle), Ok(()), "request {kind}");
         assert_eq!(call(kind, handle), Err(Errno::ENOENT), "request {kind} again");
     }
@@ -51,7 +55,7 @@ fn a_device_that_was_not_opened_answers_the_probe_and_nothing_else() {
     let probe = Draft::new(object::DEVICE, method::DEVICE_INVOKE_WRITE);
     let probe = probe.input(attr::WRITE_CMD, &u64::from(command::QUERY_DEVICE).to_ne_bytes());
     assert_eq!(probe.call(&mut context, &memory, &files), Err(Errno::ENOSPC));
-    for kind in 1..20 {
+    for kind in 1..KINDS {
         assert_eq!(good(kind, 0).call(&mut context, &memory, &files), Err(Errno::EINVAL), "request {kind}");
     }
     assert_eq!(good(0, 0).call(&mut context, &memory, &files), Ok(()));
@@ -120,7 +124,9 @@ fn commands_are_known_and_have_their_bytes() {
 
 #[test]
 fn a_handle_of_another_kind_is_refused_and_so_are_files_that_are_none() {
-    for (kind, handle) in [(8, 1), (9, 2), (15, 0), (16, 2), (17, 0), (18, 1), (19, 1), (13, 1), (14, 0)] {
+    for (kind, handle) in
+        [(8, 1), (9, 2), (15, 0), (16, 2), (17, 0), (18, 1), (19, 1), (13, 1), (14, 0), (21, 1), (22, 2), (24, 0)]
+    {
         assert_eq!(answer(&good(kind, handle)), Err(Errno::EINVAL), "request {kind}");
         assert_eq!(answer(&good(kind, 77)), Err(Errno::ENOENT), "request {kind}");
     }
@@ -135,7 +141,7 @@ fn a_handle_of_another_kind_is_refused_and_so_are_files_that_are_none() {
 #[test]
 fn what_the_driver_does_not_know_of_a_queue_is_refused() {
     // Of `efa_ibv_create_cq`: mask, entry size, sub-queues, flags, reserved.
-    for (at, value) in [(0, 1), (4, 17), (4, 0), (8, 2), (10, 4), (10, 1), (12, 1)] {
+    for (at, value) in [(0, 1), (4, 17), (4, 0), (8, 2), (10, 8), (10, 1), (12, 1)] {
         let draft = changed(11, 0, |draft| draft.data_mut()[at] = value);
         assert_eq!(answer(&draft), Err(Errno::EINVAL), "byte {at} = {value}");
     }
@@ -159,8 +165,11 @@ fn what_the_driver_does_not_know_of_a_queue_is_refused() {
 #[test]
 fn what_cannot_be_answered_was_not_made() {
     let (mut context, memory, files) = opened();
-    // The answer's place is beyond the memory: in domain, region, address handle, channel, queue and queue pair.
-    for (kind, handle, nth) in [(7, 0, 2), (8, 0, 2), (9, 0, 2), (10, 0, 2), (11, 0, 6), (12, 0, 8)] {
+    // The answer's place is beyond the memory: in domain, region, address handle, channel, queue, queue pair, the newer regions
+    // and queue.
+    for (kind, handle, nth) in
+        [(7, 0, 2), (8, 0, 2), (9, 0, 2), (10, 0, 2), (11, 0, 6), (12, 0, 8), (21, 0, 8), (23, 0, 7), (25, 0, 4)]
+    {
         let count = files.count();
         let bad = changed(kind, handle, |draft| draft.bytes_mut()[HEADER + nth * ATTR + 12] = 1);
         assert_eq!(bad.call(&mut context, &memory, &files), Err(Errno::EFAULT), "request {kind}");
@@ -180,7 +189,7 @@ proptest! {
 
     #[test]
     fn any_attributes_behind_a_good_header_are_a_request_or_an_error(
-        kind in 0..20u8,
+        kind in 0..KINDS,
         attrs in proptest::collection::vec(any::<[u8; ATTR]>(), 0..12),
     ) {
         let mut draft = good(kind, 0);

@@ -152,3 +152,27 @@ struct ibv_qp *create_reader(struct side *s)
 	struct efadv_qp_init_attr efa = { .driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD };
 	return efadv_create_qp_ex(s->ctx, &init, &efa, sizeof(efa));
 }
+
+void received(struct side *s, uint64_t id, uint32_t length)
+{
+	struct ibv_wc wc = completion(s->recv_cq);
+	EQ(wc.status, IBV_WC_SUCCESS);
+	EQ(wc.opcode, IBV_WC_RECV);
+	EQ(wc.wr_id, id);
+	EQ(wc.byte_len, length);
+	EQ(wc.qp_num, s->qp->qp_num);
+}
+
+void sent(struct side *s, uint64_t id)
+{
+	struct ibv_wc wc = completion(s->send_cq);
+	EQ(wc.status, IBV_WC_SUCCESS);
+	EQ(wc.opcode, IBV_WC_SEND);
+	EQ(wc.wr_id, id);
+}
+
+int expects(const char *variable, const char *what)
+{
+	const char *value = getenv(variable);
+	return value && strstr(value, what);
+}

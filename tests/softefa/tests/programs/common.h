@@ -45,6 +45,9 @@
 		EQ(errno, expected);                                                                                   \
 	} while (0)
 
+/* What this rdma-core cannot ask for: told, and counted by who runs this. */
+#define SKIP(reason) printf("skipped: %s\n", reason)
+
 #define QKEY 0x11223344u
 #define DEPTH 16
 
@@ -85,6 +88,11 @@ void prepare(struct request *r, struct side *from, struct side *to, uint64_t id,
 void post(struct side *from, struct request *r);
 void fill(struct side *s, size_t offset, size_t length, unsigned seed);
 void check(struct side *s, size_t offset, size_t length, unsigned seed);
+/* What arrived, and what was sent, as it should. */
+void received(struct side *s, uint64_t id, uint32_t length);
+void sent(struct side *s, uint64_t id);
+/* Whether a variable, SOFTEFA_LAYOUT and such, says this. */
+int expects(const char *variable, const char *what);
 /* Posts a read of the other side's memory by the newer interface. */
 struct ibv_qp *create_reader(struct side *s);
 
@@ -112,3 +120,13 @@ void busy_case(void);
 void vfork_case(void);
 void abandon_case(void);
 void latency_case(void);
+void scatter_case(void);
+void wide_case(void);
+void ids_case(void);
+void malformed_case(void);
+void mismatch_case(void);
+void external_case(void);
+void address_case(void);
+void dmabuf_case(void);
+void newer_case(void);
+void limits_case(void);

@@ -14,6 +14,10 @@ static const struct {
 	{ "drained", drained_case },	 { "unread", unread_case },	{ "fork", fork_case },
 	{ "busy", busy_case },		 { "vfork", vfork_case },
 	{ "abandon", abandon_case },	 { "latency", latency_case },
+	{ "scatter", scatter_case },	 { "wide", wide_case },		{ "ids", ids_case },
+	{ "malformed", malformed_case }, { "mismatch", mismatch_case }, { "external", external_case },
+	{ "address", address_case },	 { "dmabuf", dmabuf_case },	{ "newer", newer_case },
+	{ "limits", limits_case },
 };
 
 int main(int argc, char **argv)

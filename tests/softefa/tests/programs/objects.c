@@ -39,7 +39,8 @@ void device_case(void)
 	unsigned caps = EFADV_DEVICE_ATTR_CAPS_RDMA_READ | EFADV_DEVICE_ATTR_CAPS_RNR_RETRY |
 			EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
 #ifdef NEWEST
-	caps |= EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE;
+	caps |= EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE | EFADV_DEVICE_ATTR_CAPS_CQ_WITH_EXT_MEM_DMABUF;
+	EQ(efa.inline_buf_size_ex, 80);
 #endif
 	EQ(efa.device_caps, caps);
 	close_side(&s);

@@ -1,24 +1,6 @@
 /* What is sent, read and refused. */
 #include "common.h"
 
-static void received(struct side *s, uint64_t id, uint32_t length)
-{
-	struct ibv_wc wc = completion(s->recv_cq);
-	EQ(wc.status, IBV_WC_SUCCESS);
-	EQ(wc.opcode, IBV_WC_RECV);
-	EQ(wc.wr_id, id);
-	EQ(wc.byte_len, length);
-	EQ(wc.qp_num, s->qp->qp_num);
-}
-
-static void sent(struct side *s, uint64_t id)
-{
-	struct ibv_wc wc = completion(s->send_cq);
-	EQ(wc.status, IBV_WC_SUCCESS);
-	EQ(wc.opcode, IBV_WC_SEND);
-	EQ(wc.wr_id, id);
-}
-
 void send_case(void)
 {
 	struct side a, b;
@@ -329,78 +311,6 @@ void sgid_case(void)
 	}
 	EQ(ibv_destroy_qp(told.qp), 0);
 	EQ(ibv_destroy_cq(told.recv_cq), 0);
-	close_side(&a);
-	close_side(&b);
-}
-
-static void fails(struct side *s, struct request *r, int vendor, enum ibv_wc_status status)
-{
-	post(s, r);
-	struct ibv_wc wc = completion(s->send_cq);
-	EQ(wc.vendor_err, vendor);
-	EQ(wc.status, status);
-	EQ(wc.wr_id, r->wr.wr_id);
-}
-
-void statuses_case(void)
-{
-	struct side a, b;
-	open_pair(&a, &b);
-	struct request r;
-	/* 5: a local key that is none, and a range that is not in it. */
-	prepare(&r, &a, &b, 1, 0, 10);
-	r.sge[0].lkey ^= 1 << 20;
-	fails(&a, &r, 5, IBV_WC_LOC_PROT_ERR);
-	prepare(&r, &a, &b, 2, MEMORY - 4, 10);
-	fails(&a, &r, 5, IBV_WC_LOC_PROT_ERR);
-	/* 6: longer than a message. The receive that is posted stays. */
-	post_recv(&b, 50, 0, 10000);
-	prepare(&r, &a, &b, 3, 0, 8929);
-	fails(&a, &r, 6, IBV_WC_LOC_LEN_ERR);
-	post_send(&a, &b, 4, 0, 8928);
-	received(&b, 50, 8928);
-	sent(&a, 4);
-	/* 9: no such queue pair, or another key. */
-	prepare(&r, &a, &b, 5, 0, 10);
-	r.wr.wr.ud.remote_qpn = 1999;
-	fails(&a, &r, 9, IBV_WC_REM_INV_RD_REQ_ERR);
-	prepare(&r, &a, &b, 6, 0, 10);
-	r.wr.wr.ud.remote_qkey++;
-	fails(&a, &r, 9, IBV_WC_REM_INV_RD_REQ_ERR);
-	/* 11: the receive is too short, and told so. */
-	post_recv(&b, 51, 0, 9);
-	prepare(&r, &a, &b, 7, 0, 10);
-	fails(&a, &r, 11, IBV_WC_REM_INV_REQ_ERR);
-	struct ibv_wc wc = completion(b.recv_cq);
-	EQ(wc.wr_id, 51);
-	EQ(wc.status, IBV_WC_LOC_LEN_ERR);
-	/* 15: nobody has that address. */
-	union ibv_gid nobody = b.gid;
-	nobody.raw[15] ^= 0x80;
-	struct ibv_ah *to_nobody = resolve(&a, nobody);
-	prepare(&r, &a, &b, 8, 0, 10);
-	r.wr.wr.ud.ah = to_nobody;
-	post(&a, &r);
-	EQ(completion(a.send_cq).vendor_err, 15);
-	EQ(ibv_destroy_ah(to_nobody), 0);
-	/* 10: no receive, and no patience. */
-	struct side hasty = a;
-	TRUE((hasty.qp = create_qp(&a, 1)) != NULL);
-	bring_up(hasty.qp, 1);
-	prepare(&r, &a, &b, 9, 0, 10);
-	fails(&hasty, &r, 10, IBV_WC_RNR_RETRY_EXC_ERR);
-	EQ(ibv_destroy_qp(hasty.qp), 0);
-	/* 1: what waits for a receive for ever, and receives, when their queue pairs go to ERR. */
-	post_send(&a, &b, 10, 0, 10);
-	post_recv(&a, 52, 0, 10);
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
-	EQ(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), 0);
-	wc = completion(a.send_cq);
-	EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
-	EQ(wc.wr_id, 10);
-	wc = completion(a.recv_cq);
-	EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
-	EQ(wc.wr_id, 52);
 	close_side(&a);
 	close_side(&b);
 }

@@ -1,0 +1,117 @@
+//! Memory of the program's that it names by a file: a dma-buf, or a file in memory.
+//!
+//! It is mapped here, so that it lasts as long as what uses it. Its owner may cut the file off all the same: the bytes are
+//! therefore moved by system calls alone ([`own::mover`](crate::own::mover)), to which that is a fault and not a signal.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use crate::errno::Errno;
+use crate::mmap::{PAGE, pages};
+use crate::sys;
+
+/// A part of a program's file, mapped until this is dropped.
+#[derive(Debug)]
+pub struct Foreign {
+    base: NonNull<u8>,
+    len: usize,
+    /// Where in the first page the part begins.
+    at: usize,
+}
+
+// SAFETY: it names memory that system calls alone touch.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// Maps a part of a file, to be written too or only read.
+    ///
+    /// # Errors
+    /// As the kernel answers for a dma-buf: `EBADF` if there is no such file; `EINVAL` if it cannot be mapped so, or the
+    /// part is empty or reaches beyond its end; `ENOMEM`.
+    pub fn map(fd: RawFd, offset: u64, len: u64, writable: bool) -> Result<Self, Errno> {
+        let end = offset.checked_add(len).ok_or(Errno::EINVAL)?;
+        let size = sys::file_size(fd)?;
+        if len == 0 || size.is_some_and(|size| size < end) {
+            return Err(Errno::EINVAL);
+        }
+        let at = offset % PAGE as u64;
+        let whole = usize::try_from(len + at).ok().and_then(pages).ok_or(Errno::EINVAL)?;
+        let base = sys::map_file(fd, offset - at, whole, writable).map_err(|error| match error {
+            Errno::EBADF | Errno::ENOMEM => error,
+            _ => Errno::EINVAL,
+        })?;
+        let part = Self { base, len: whole, at: at as usize };
+        // As pinning does; what is no ordinary memory is there anyway.
+        match sys::populate(base.as_ptr() as u64, whole as u64, writable) {
+            Ok(()) => Ok(part),
+            Err(_) => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// The part's first byte.
+    pub fn first(&self) -> NonNull<u8> {
+        // SAFETY: inside the first page.
+        unsafe { self.base.add(self.at) }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`; what used it by its address is gone.
+        unsafe { sys::unmap(self.base, self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_file_is_the_same_bytes_and_nothing_beyond_its_end_is_mapped() {
+        let file = sys::memfd().unwrap();
+        sys::resize(&file, 10000).unwrap();
+        let map = |offset, len| Foreign::map(file.as_raw_fd(), offset, len, true);
+        let (whole, part) = (map(0, 10000).unwrap(), map(4100, 5900).unwrap());
+        // SAFETY: mapped, and the test's alone.
+        unsafe { whole.first().add(4101).write(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { part.first().add(1).read() }, 7);
+        for (offset, len) in [(0, 10001), (4100, 5901), (0, 0), (10000, 1), (u64::MAX, 2), (1 << 63, 1)] {
+            assert_eq!(map(offset, len).map(drop), Err(Errno::EINVAL), "{len} from {offset}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_in_memory_is_refused() {
+        let (read, _write) = sys::pipe().unwrap();
+        assert_eq!(Foreign::map(read.as_raw_fd(), 0, 1, false).map(drop), Err(Errno::EINVAL));
+        assert_eq!(Foreign::map(-1, 0, 1, false).map(drop), Err(Errno::EBADF));
+        assert_eq!(Foreign::map(1 << 29, 0, 1, false).map(drop), Err(Errno::EBADF));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_takes_and_gives_nothing_and_nobody_ends() {
+        let file = sys::memfd().unwrap();
+        sys::resize(&file, 8192).unwrap();
+        let part = Foreign::map(file.as_raw_fd(), 0, 8192, true).unwrap();
+        sys::resize(&file, 4096).unwrap();
+        let mut byte = 5u8;
+        let (here, there) = (&raw mut byte as u64, part.first().as_ptr() as u64);
+        for (to, from, done) in [
+            (there, here, Ok(())),
+            (there + 4096, here, Err(Errno::EFAULT)),
+            (here, there + 4096, Err(Errno::EFAULT)),
+            (here, there, Ok(())),
+        ] {
+            // SAFETY: the bytes are the test's.
+            assert_eq!(unsafe { sys::copy(to, from, 1) }, done);
+        }
+        assert_eq!(byte, 5);
+    }
+}
