@@ -26,6 +26,13 @@ const GOOD: [&str; script::KINDS as usize] = [
     "an address handle destroyed",
     "memory deregistered",
     "a domain destroyed",
+    "a port's speed asked for",
+    "a file registered",
+    "memory of an address registered",
+    "memory of a file registered",
+    "a region asked for",
+    "a completion queue made at an address",
+    "a completion queue made in a file",
 ];
 
 /// Runs the requests on a device, which answers each and goes on.

@@ -156,6 +156,7 @@ fn the_link_corpus_holds_and_comes_to_everything() {
 #[test]
 fn the_requests_corpus_holds_and_comes_to_everything() {
     let expected = [
+        "EBADF",
         "EBUSY",
         "EFAULT",
         "EINVAL",
@@ -167,21 +168,28 @@ fn the_requests_corpus_holds_and_comes_to_everything() {
         "a channel made",
         "a completion queue destroyed",
         "a completion queue made",
+        "a completion queue made at an address",
+        "a completion queue made in a file",
         "a device opened",
         "a domain destroyed",
         "a domain made",
         "a file of asynchronous events made",
+        "a file registered",
         "a port asked for",
+        "a port's speed asked for",
         "a queue pair asked for",
         "a queue pair destroyed",
         "a queue pair made",
         "a queue pair moved",
+        "a region asked for",
         "all GIDs asked for",
         "an address handle destroyed",
         "an address handle made",
         "device attributes asked for",
         "fewer device attributes asked for",
         "memory deregistered",
+        "memory of a file registered",
+        "memory of an address registered",
         "memory registered",
     ];
     replay_all("requests", efa_fuzz::requests, &expected);

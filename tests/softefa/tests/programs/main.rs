@@ -147,7 +147,7 @@ fn wide_entries_carry_80_bytes_inline_and_writes_too_where_the_device_has_them()
 fn request_ids_come_back_with_all_their_bits_or_sixteen() {
     newer_case(&[], "ids");
     newer_case(&[("SOFTEFA_FEATURES", "id64")], "ids");
-    for name in ["send", "wrap", "reset", "read"] {
+    for name in ["send", "reset", "read"] {
         case_with(&[("SOFTEFA_FEATURES", "wide,id64,cqmem")], name);
     }
 }
@@ -188,7 +188,7 @@ fn queues_that_lie_elsewhere_and_limits_change_nothing() {
         ("SOFTEFA_LIMITS", "min_send=32"),
     ];
     let names = [
-        "limits", "objects", "send", "scatter", "wrap", "reset", "read", "write", "ud", "sgid", "statuses", "events",
+        "limits", "objects", "send", "scatter", "reset", "read", "write", "ud", "sgid", "statuses", "events",
         "wakeups", "drained", "unread", "fork", "abandon", "dmabuf",
     ];
     for kind in kinds {
