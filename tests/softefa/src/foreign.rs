@@ -78,10 +78,11 @@ mod tests {
         sys::resize(&file, 10000).unwrap();
         let map = |offset, len| Foreign::map(file.as_raw_fd(), offset, len, true);
         let (whole, part) = (map(0, 10000).unwrap(), map(4100, 5900).unwrap());
+        let (of_whole, of_part) = (whole.first().as_ptr().wrapping_add(4101), part.first().as_ptr().wrapping_add(1));
         // SAFETY: mapped, and the test's alone.
-        unsafe { whole.first().add(4101).write(7) };
+        unsafe { of_whole.write(7) };
         // SAFETY: as above.
-        assert_eq!(unsafe { part.first().add(1).read() }, 7);
+        assert_eq!(unsafe { of_part.read() }, 7);
         for (offset, len) in [(0, 10001), (4100, 5901), (0, 0), (10000, 1), (u64::MAX, 2), (1 << 63, 1)] {
             assert_eq!(map(offset, len).map(drop), Err(Errno::EINVAL), "{len} from {offset}");
         }

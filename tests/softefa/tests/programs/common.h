@@ -130,3 +130,4 @@ void address_case(void);
 void dmabuf_case(void);
 void newer_case(void);
 void limits_case(void);
+void shared_case(void);

@@ -224,6 +224,37 @@ void ids_case(void)
 #endif
 }
 
+/* Queue pairs that share completion queues, and use them unevenly: of several rings each goes round at its own pace. */
+void shared_case(void)
+{
+	enum { QPS = 5, MESSAGES = 600 };
+	struct side a, b, from[QPS], to[QPS];
+	open_pair(&a, &b);
+	for (int i = 0; i < QPS; i++) {
+		from[i] = a;
+		to[i] = b;
+		TRUE((from[i].qp = create_qp(&a, 1)) != NULL);
+		TRUE((to[i].qp = create_qp(&b, 1)) != NULL);
+		bring_up(from[i].qp, 7);
+		bring_up(to[i].qp, 7);
+	}
+	for (int i = 0; i < MESSAGES; i++) {
+		int nth = i % 7 * (i % 3) % QPS;
+		fill(&a, i % 64, 64, i);
+		post_recv(&to[nth], i, 4096, 64);
+		post_send(&from[nth], &to[nth], i, i % 64, 64);
+		received(&to[nth], i, 64);
+		sent(&from[nth], i);
+		check(&b, 4096, 64, i);
+	}
+	for (int i = 0; i < QPS; i++) {
+		EQ(ibv_destroy_qp(from[i].qp), 0);
+		EQ(ibv_destroy_qp(to[i].qp), 0);
+	}
+	close_side(&a);
+	close_side(&b);
+}
+
 /* A list of requests, longer than what one doorbell may announce, and as long as the queue. */
 void limits_case(void)
 {

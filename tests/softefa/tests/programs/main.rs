@@ -124,6 +124,7 @@ cases! {
     a_sender_without_address_handle_is_told_by_its_gid: "sgid";
     every_status_that_this_libefa_can_cause_is_reported: "statuses";
     messages_fill_receives_of_two_buffers_wherever_they_are_cut: "scatter";
+    queue_pairs_share_completion_queues_unevenly: "shared";
     a_list_of_requests_may_be_longer_than_a_doorbell_announces: "limits";
     files_in_memory_are_registered_used_and_may_be_cut_off: "dmabuf";
     unmapping_registered_memory_harms_nobody: "unmapped";
@@ -188,7 +189,7 @@ fn queues_that_lie_elsewhere_and_limits_change_nothing() {
         ("SOFTEFA_LIMITS", "min_send=32"),
     ];
     let names = [
-        "limits", "objects", "send", "scatter", "reset", "read", "write", "ud", "sgid", "statuses", "events",
+        "limits", "shared", "objects", "send", "scatter", "reset", "read", "write", "ud", "sgid", "statuses", "events",
         "wakeups", "drained", "unread", "fork", "abandon", "dmabuf",
     ];
     for kind in kinds {
