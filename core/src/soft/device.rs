@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use super::given::{CqMemory, QpRings};
 use super::notify::Notify;
-use super::queue::{Cq, SUB_CQS};
+use super::queue::{Besides, Cq, SUB_CQS};
 use super::ring::{Block, Doorbell, Line, Ring};
 use super::tables::{NICS, Qp};
 use super::wire::{Owner, QpMemory};
@@ -356,9 +356,12 @@ impl SoftDevice {
         let mut state = self.owner.lock();
         state.call(self.nic, Verb::CreateCq)?;
         let index = state.vacant_cq()?;
-        let rings = given.map_or(1, |given| given.sub_cqs.into());
+        let rings = given.map_or(1, |given| u32::from(given.sub_cqs));
         let mover = state.config.mover.filter(|_| given.is_some_and(|given| given.moved));
-        if !(1..=SUB_CQS).contains(&rings) || mover.is_none() && given.is_some_and(|given| given.moved) {
+        if !rings.is_power_of_two()
+            || rings > SUB_CQS as u32
+            || mover.is_none() && given.is_some_and(|given| given.moved)
+        {
             return Err(verbs::refused(Verb::CreateCq, verbs::EINVAL));
         }
         let lines = (entries as usize * usize::from(entry_size)).div_ceil(size_of::<Line>());
@@ -384,15 +387,12 @@ impl SoftDevice {
             doorbell.clear();
             Notify::new(doorbell, produced)
         });
-        let mut cq = Cq::new(produced, notify, mover, memory);
-        for nth in 0..rings {
-            // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
-            let ring = unsafe { Ring::nth(base, nth, entries, entry_size / 8) };
-            if mover.is_none() {
-                ring.clear();
-            }
-            cq.add(ring);
+        // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
+        let all = unsafe { Ring::new(base, entries * rings, entry_size / 8) };
+        if mover.is_none() {
+            all.clear();
         }
+        let cq = Cq::new(all, entries, produced, Besides { notify, mover, memory });
         if let Some(place) = state.tables.cqs.get_mut(usize::from(index)) {
             *place = Some(cq);
         }

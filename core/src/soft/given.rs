@@ -23,7 +23,7 @@ use crate::{CqInit, Error, QpInit, Verb};
 pub struct CqMemory {
     /// The ring, aligned to 64 bytes, or the first of several, which follow each other.
     pub ring: NonNull<AtomicWord>,
-    /// How many rings there are, 1 to 4: each has `entries`, and a phase of its own.
+    /// How many rings there are, 1, 2 or 4: each has `entries`, and a phase of its own.
     pub sub_cqs: u16,
     /// The rings may go while the queue is used: [`Config::mover`](super::Config::mover) alone writes them, in any
     /// alignment, the byte with the phase by a call of its own. They are zeros already, as the device does not clear them.

@@ -13,9 +13,14 @@ pub(super) const SUB_CQS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Cq {
     pub(super) handles: usize,
-    rings: [Option<Written>; SUB_CQS],
+    /// All rings, as one.
+    all: Ring,
+    /// Entries of each.
+    entries: u32,
+    /// Of each ring that there is.
+    produced: [u32; SUB_CQS],
     /// In all rings.
-    produced: u32,
+    total: u32,
     /// Entries in all: counted only if overruns are.
     pub(super) written: u32,
     /// Of one with a doorbell.
@@ -26,52 +31,50 @@ pub(super) struct Cq {
     _memory: Option<Block<Line>>,
 }
 
-/// A ring, and how many entries it was given.
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    ring: Ring,
-    produced: u32,
+/// What a completion queue has besides its rings.
+#[derive(Debug)]
+pub(super) struct Besides {
+    pub(super) notify: Option<Notify>,
+    pub(super) mover: Option<Mover>,
+    pub(super) memory: Option<Block<Line>>,
 }
 
 impl Cq {
-    /// With no ring yet; `origin` is what each will have produced before its first entry.
-    pub(super) fn new(origin: u32, notify: Option<Notify>, mover: Option<Mover>, memory: Option<Block<Line>>) -> Self {
-        let rings = [None; SUB_CQS];
-        Self { handles: 1, rings, produced: origin, written: 0, notify, mover, _memory: memory }
-    }
-
-    /// Gives it its next ring; what would be one too many is left out.
-    pub(super) fn add(&mut self, ring: Ring) {
-        let written = Written { ring, produced: self.produced };
-        if let Some(place) = self.rings.iter_mut().find(|place| place.is_none()) {
-            *place = Some(written);
-        }
+    /// Of rings of so many entries, whose number is a power of two; each will have produced `origin` before its first
+    /// entry.
+    pub(super) fn new(all: Ring, entries: u32, origin: u32, besides: Besides) -> Self {
+        let Besides { notify, mover, memory } = besides;
+        let produced = [origin; SUB_CQS];
+        Self { handles: 1, all, entries, produced, total: origin, written: 0, notify, mover, _memory: memory }
     }
 
     /// Whether there is such a ring.
     pub(super) fn has(&self, sub: u8) -> bool {
-        self.rings.get(usize::from(sub)).is_some_and(Option::is_some)
+        u32::from(sub) * self.entries < self.all.entries()
     }
 
     /// Entries that it has room for in all.
     pub(super) fn room(&self) -> u32 {
-        self.rings.iter().flatten().map(|written| written.ring.entries()).sum()
+        self.all.entries()
     }
 
     /// See [`SoftCq::take_event`](super::SoftCq::take_event).
     pub(super) fn take_event(&mut self) -> bool {
-        let produced = self.produced;
-        self.notify.as_mut().is_some_and(|notify| notify.take(produced))
+        let total = self.total;
+        self.notify.as_mut().is_some_and(|notify| notify.take(total))
     }
 
-    /// Writes an entry into a ring: the phase last. `first` has it as zero.
+    /// Writes an entry into a ring that there is: the phase last. `first` has it as zero.
     #[inline(always)]
     pub(super) fn write(&mut self, sub: u8, first: Quad, second: Quad, rest: [Quad; 2]) {
-        let Some(Some(written)) = self.rings.get_mut(usize::from(sub)) else { return };
-        let (ring, index) = (written.ring, written.produced);
-        written.produced = index.wrapping_add(1);
-        self.produced = self.produced.wrapping_add(1);
-        let first = first | Quad::from(ring.phase(index) ^ flags::PHASE) << 24;
+        let (ring, entries) = (self.all, self.entries);
+        let Some(produced) = self.produced.get_mut(usize::from(sub)) else { return };
+        let nth = *produced;
+        *produced = nth.wrapping_add(1);
+        self.total = self.total.wrapping_add(1);
+        let phase = (nth >> entries.trailing_zeros() & 1) as u8 ^ flags::PHASE;
+        let first = first | Quad::from(phase) << 24;
+        let index = u32::from(sub) * entries + (nth & (entries - 1));
         if let Some(mover) = self.mover {
             return ring.publish_by(mover, index, [first, second, rest[0], rest[1]]);
         }

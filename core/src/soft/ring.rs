@@ -121,18 +121,6 @@ impl Ring {
         Self { base, mask: entries - 1, quads }
     }
 
-    /// The n-th of several rings that follow each other.
-    ///
-    /// # Safety
-    /// As for [`Ring::new`], `base` being valid for all rings up to this one.
-    pub(super) unsafe fn nth(base: NonNull<AtomicWord>, nth: usize, entries: u32, quads: u8) -> Self {
-        let words = nth * entries as usize * usize::from(quads) * WORDS_PER_QUAD;
-        // SAFETY: by the caller's word.
-        let base = unsafe { base.add(words) };
-        // SAFETY: as above.
-        unsafe { Self::new(base, entries, quads) }
-    }
-
     pub(super) fn entries(&self) -> u32 {
         self.mask + 1
     }

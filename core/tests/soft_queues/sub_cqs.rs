@@ -61,7 +61,7 @@ fn rings_that_are_not_there_are_refused() {
     let mapped = Mapped::new();
     let device = SoftDevice::new(config(Profile::RDMA));
     let refused = |verb| Error::Device { verb, errno: 22 };
-    for (sub_cqs, moved) in [(0, false), (5, false), (1, true)] {
+    for (sub_cqs, moved) in [(0, false), (3, false), (8, false), (1, true)] {
         let error = cq(&device, &mapped, sub_cqs, moved).map(drop).unwrap_err();
         assert_eq!(error, refused(Verb::CreateCq), "{sub_cqs} {moved}");
     }

@@ -138,11 +138,12 @@ fn a_file_is_registered_as_far_as_it_goes_and_with_the_rights_that_there_are() {
 #[test]
 fn memory_of_either_kind_is_registered_by_one_or_the_other() {
     let (mut context, memory, files) = opened();
-    let base = || {
+    let base_with = |access: u32| {
         let draft = Draft::new(object::MR, method::MR_REG).number(attr::HANDLE, 0).number(attr::MR_PD, 0);
         let draft = draft.input(attr::MR_IOVA, &[0; 8]).input(attr::MR_LENGTH, &64u64.to_ne_bytes());
-        draft.input(attr::MR_ACCESS, &[1, 0, 0, 0]).room(attr::MR_RESP_LKEY, 4).room(attr::MR_RESP_RKEY, 4)
+        draft.input(attr::MR_ACCESS, &access.to_ne_bytes()).room(attr::MR_RESP_LKEY, 4).room(attr::MR_RESP_RKEY, 4)
     };
+    let base = || base_with(1);
     let address = |draft: Draft| draft.input(attr::MR_ADDR, &4096u64.to_ne_bytes());
     let offset = [0; 8];
     for (draft, errno) in [
@@ -152,6 +153,8 @@ fn memory_of_either_kind_is_registered_by_one_or_the_other() {
         (address(base().number(attr::MR_FD, 3)), Errno::EINVAL),
         (address(base().input(attr::MR_FD_OFFSET, &offset)), Errno::EINVAL),
         (address(base()), Errno::EFAULT),
+        (address(base_with(1 << 4)), Errno::EOPNOTSUPP),
+        (address(base_with(1 << 10)), Errno::EINVAL),
         (address(base().number(attr::MR_DMA_HANDLE, 1)), Errno::EINVAL),
         (address(base().number(attr::MR_DMA_HANDLE, 77)), Errno::ENOENT),
     ] {

@@ -20,6 +20,8 @@ use crate::uapi::{Answer, Fields, attr};
 const OPTIONAL: u32 = 0x3FF0_0000;
 /// Access bits that the interface knows of a file's memory: local and remote write, remote read, atomics, any order.
 const OF_FILES: u32 = 0x10_000F;
+/// Access bits that the interface knows of any.
+const KNOWN: u32 = OPTIONAL | 0x3FF;
 
 /// What is registered.
 enum Memory {
@@ -88,7 +90,10 @@ impl Context {
             memory,
             length: call.number(attr::MR_LENGTH)?,
             iova: call.number(attr::MR_IOVA)?,
-            access: u32::try_from(call.number(attr::MR_ACCESS)?).map_err(|_| Errno::EINVAL)?,
+            access: u32::try_from(call.number(attr::MR_ACCESS)?)
+                .ok()
+                .filter(|bits| bits & !KNOWN == 0)
+                .ok_or(Errno::EINVAL)?,
             pd: call.handle(attr::MR_PD)?,
         };
         let (handle, lkey, rkey) = self.register(&asked, made)?;

@@ -237,63 +237,87 @@ void external_case(void)
 #endif
 }
 
-/* The same by an address, which no libefa asks for: by the kernel's interface itself. The queue pair is libefa's. */
-void address_case(void)
+/* Both forms by the kernel's interface itself, of which libefa 44 knows neither and no version the one by an address. */
+static uint32_t create_by_ioctl(struct ibv_context *ctx, void *address, int fd, uint64_t offset)
 {
-	struct side a, b;
-	open_pair(&a, &b);
-	enum { ENTRIES = 16, ENTRY = 16, CREATE_CQ = 0, DESTROY_CQ = 1, VA = 8, LENGTH = 9, UHW_IN = 0x1000, MANDATORY = 1 };
-	static uint64_t ring[ENTRIES * ENTRY / 8] __attribute__((aligned(64)));
-	struct {
-		struct ib_uverbs_ioctl_hdr header;
-		struct ib_uverbs_attr attrs[8];
-	} call = { .header = { .object_id = UVERBS_OBJECT_CQ, .method_id = CREATE_CQ, .driver_id = RDMA_DRIVER_EFA, .num_attrs = 8 } };
+	enum { VA = 8, LENGTH, FD, OFFSET, UHW_IN = 0x1000 }; /* those that the headers of 44 do not have */
 	struct {
 		uint32_t mask, entry_size;
 		uint16_t sub_cqs;
 		uint8_t flags, reserved[5];
-	} driver = { .entry_size = ENTRY, .sub_cqs = 1 };
+	} driver = { .entry_size = 16, .sub_cqs = 1 };
 	uint32_t entries = 0;
-	call.attrs[0] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CREATE_CQ_HANDLE };
-	call.attrs[1] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CREATE_CQ_CQE, .len = 4, .data = ENTRIES };
-	call.attrs[2] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CREATE_CQ_USER_HANDLE, .len = 8, .data = 1 };
-	call.attrs[3] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, .len = 4 };
-	call.attrs[4] = (struct ib_uverbs_attr){ .attr_id = UVERBS_ATTR_CREATE_CQ_RESP_CQE, .len = 4, .data = (uintptr_t)&entries };
-	call.attrs[5] = (struct ib_uverbs_attr){ .attr_id = VA, .len = 8, .data = (uintptr_t)ring };
-	call.attrs[6] = (struct ib_uverbs_attr){ .attr_id = LENGTH, .len = 8, .data = sizeof(ring) };
-	call.attrs[7] = (struct ib_uverbs_attr){ .attr_id = UHW_IN, .len = sizeof(driver), .data = (uintptr_t)&driver };
-	for (int i = 0; i < 8; i++)
-		call.attrs[i].flags = MANDATORY;
-	call.header.length = sizeof(call);
-	EQ(ioctl(a.ctx->cmd_fd, RDMA_VERBS_IOCTL, &call), 0);
-	EQ(entries, ENTRIES);
-	/* A queue pair over it: libefa passes the number of its own queue on. */
-	struct side given = a;
-	uint32_t number = call.attrs[0].data, own = a.send_cq->handle;
-	a.send_cq->handle = number;
-	TRUE((given.qp = create_qp(&given, 1)) != NULL);
-	a.send_cq->handle = own;
-	bring_up(given.qp, 7);
-	struct ring cq = { (volatile uint8_t *)ring, ENTRY, ENTRIES, 0, NULL };
-	/* As many as libefa takes without hearing of one. */
-	for (int i = 0; i < DEPTH; i++) {
-		post_recv(&b, i, 4096, 64);
-		post_send(&given, &b, i, 0, 64);
-		const uint8_t *entry = next_entry(&cq);
-		EQ(entry[2], 0);
-		EQ(entry[4] | entry[5] << 8, given.qp->qp_num);
-		received(&b, i, 64);
+	struct {
+		struct ib_uverbs_ioctl_hdr header;
+		struct ib_uverbs_attr attrs[9];
+	} call = { .header = { .object_id = UVERBS_OBJECT_CQ, .method_id = UVERBS_METHOD_CQ_CREATE, .driver_id = RDMA_DRIVER_EFA } };
+	struct ib_uverbs_attr attrs[] = {
+		{ .attr_id = UVERBS_ATTR_CREATE_CQ_HANDLE },
+		{ .attr_id = UVERBS_ATTR_CREATE_CQ_CQE, .len = 4, .data = 16 },
+		{ .attr_id = UVERBS_ATTR_CREATE_CQ_USER_HANDLE, .len = 8, .data = 1 },
+		{ .attr_id = UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, .len = 4 },
+		{ .attr_id = UVERBS_ATTR_CREATE_CQ_RESP_CQE, .len = 4, .data = (uintptr_t)&entries },
+		{ .attr_id = UHW_IN, .len = sizeof(driver), .data = (uintptr_t)&driver },
+		{ .attr_id = LENGTH, .len = 8, .data = 16 * 16 },
+		{ .attr_id = address ? VA : FD, .len = address ? 8 : 0, .data = address ? (uintptr_t)address : (uint64_t)fd },
+		{ .attr_id = OFFSET, .len = 8, .data = offset },
+	};
+	call.header.num_attrs = address ? 8 : 9;
+	call.header.length = sizeof(call.header) + call.header.num_attrs * sizeof(*attrs);
+	for (int i = 0; i < call.header.num_attrs; i++) {
+		call.attrs[i] = attrs[i];
+		call.attrs[i].flags = UVERBS_ATTR_F_MANDATORY;
 	}
-	EQ(ibv_destroy_qp(given.qp), 0);
+	EQ(ioctl(ctx->cmd_fd, RDMA_VERBS_IOCTL, &call), 0);
+	EQ(entries, 16);
+	return call.attrs[0].data;
+}
+
+static void destroy_by_ioctl(struct ibv_context *ctx, uint32_t number)
+{
+	uint64_t events = 0;
 	struct {
 		struct ib_uverbs_ioctl_hdr header;
 		struct ib_uverbs_attr attrs[2];
-	} destroy = { .header = { .object_id = UVERBS_OBJECT_CQ, .method_id = DESTROY_CQ, .driver_id = RDMA_DRIVER_EFA, .num_attrs = 2 } };
-	uint64_t events = 0;
-	destroy.attrs[0] = (struct ib_uverbs_attr){ .flags = MANDATORY, .data = number };
-	destroy.attrs[1] = (struct ib_uverbs_attr){ .attr_id = 1, .len = 8, .flags = MANDATORY, .data = (uintptr_t)&events };
-	destroy.header.length = sizeof(destroy);
-	EQ(ioctl(a.ctx->cmd_fd, RDMA_VERBS_IOCTL, &destroy), 0);
+	} call = { .header = { .length = sizeof(call), .object_id = UVERBS_OBJECT_CQ, .method_id = UVERBS_METHOD_CQ_DESTROY,
+			       .driver_id = RDMA_DRIVER_EFA, .num_attrs = 2 } };
+	call.attrs[0] = (struct ib_uverbs_attr){ .flags = UVERBS_ATTR_F_MANDATORY, .data = number };
+	call.attrs[1] = (struct ib_uverbs_attr){ .attr_id = 1, .len = 8, .flags = UVERBS_ATTR_F_MANDATORY, .data = (uintptr_t)&events };
+	EQ(ioctl(ctx->cmd_fd, RDMA_VERBS_IOCTL, &call), 0);
+}
+
+void address_case(void)
+{
+	struct side a, b;
+	open_pair(&a, &b);
+	static uint64_t memory[16 * 16 / 8] __attribute__((aligned(64)));
+	int fd = memory_file(8192);
+	char *file = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	TRUE(file != MAP_FAILED);
+	for (int by_file = 0; by_file < 2; by_file++) {
+		uint32_t number = create_by_ioctl(a.ctx, by_file ? NULL : memory, fd, 4096 + 64);
+		/* A queue pair over it: libefa passes the number of its own queue on. */
+		struct side given = a;
+		uint32_t own = a.send_cq->handle;
+		a.send_cq->handle = number;
+		TRUE((given.qp = create_qp(&given, 1)) != NULL);
+		a.send_cq->handle = own;
+		bring_up(given.qp, 7);
+		struct ring cq = { by_file ? (volatile uint8_t *)file + 4096 + 64 : (volatile uint8_t *)memory, 16, 16, 0, NULL };
+		/* As many as libefa takes without hearing of one. */
+		for (int i = 0; i < DEPTH; i++) {
+			post_recv(&b, i, 4096, 64);
+			post_send(&given, &b, i, 0, 64);
+			const uint8_t *entry = next_entry(&cq);
+			EQ(entry[2], 0);
+			EQ(entry[4] | entry[5] << 8, given.qp->qp_num);
+			received(&b, i, 64);
+		}
+		EQ(ibv_destroy_qp(given.qp), 0);
+		destroy_by_ioctl(a.ctx, number);
+	}
+	munmap(file, 8192);
+	close(fd);
 	close_side(&a);
 	close_side(&b);
 }
