@@ -60,6 +60,8 @@ pub enum Limit {
     Parts,
     /// Messages held back for their turn.
     ReorderWindow,
+    /// Completion counters.
+    Counters,
 }
 
 impl Limit {
@@ -111,6 +113,7 @@ impl fmt::Display for Limit {
             Self::Peers => "peers in the table",
             Self::Parts => "parts of one operation",
             Self::ReorderWindow => "messages held back for their turn",
+            Self::Counters => "completion counters",
         })
     }
 }

@@ -26,6 +26,10 @@ pub enum Verb {
     DestroyQp,
     /// Tell a queue pair's state.
     QueryQp,
+    /// Make a completion counter.
+    CreateCounter,
+    /// Attach a completion counter to a queue pair.
+    AttachCounter,
 }
 
 /// What an errno means in answer to a verb.
@@ -68,6 +72,8 @@ impl fmt::Display for Verb {
             Self::ModifyQp => "move the queue pair",
             Self::DestroyQp => "destroy the queue pair",
             Self::QueryQp => "tell the queue pair's state",
+            Self::CreateCounter => "make a completion counter",
+            Self::AttachCounter => "attach the completion counter",
         })
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::tables::{Meta, State};
+use super::tally::CountedOps;
 use crate::entry::{Quad, completion_flags as flags};
 use crate::status::CompletionStatus as Status;
 use crate::{Ahn, Gid};
@@ -56,6 +57,7 @@ impl State {
         let Some(qp) = self.qp_mut(index) else { return };
         qp.completed = qp.completed.wrapping_add(1);
         self.send_entry(index, entry, status);
+        self.tally_send(index, (entry[0] >> 16) as u8, status);
     }
 
     /// Writes a send completion.
@@ -94,6 +96,9 @@ impl State {
             [0; 2]
         };
         self.complete((cq, sub), index, first, second, rest);
+        if !arrival.unsolicited {
+            self.tally(index, CountedOps::RECV, arrival.status);
+        }
     }
 
     /// Writes an entry. Whether there is room the device does not know: an overrun loses completions (R17).

@@ -498,6 +498,7 @@ impl SoftDevice {
                 taken: 0,
                 strangers,
                 dead: false,
+                counters: Default::default(),
             },
         );
         state.haunt(index, generation);

@@ -7,7 +7,7 @@ use crate::status::CompletionStatus as Status;
 use crate::{Error, Verb};
 
 /// Verbs that can be made to fail.
-pub(super) const VERBS: usize = 9;
+pub(super) const VERBS: usize = 11;
 
 /// What is done when a completion finds no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@
 //! | `profile`, `faults`, `counters` | what goes in, what comes out |
 //! | `device` | the provider and its handles |
 //! | `given`, `notify` | queues in the driver's own memory, and events |
+//! | `tally` | completion counters |
 //! | `pair` | two connected endpoints, for tests |
 //! | `storage` | tables in static memory or on the heap |
 //! | `wire`, `slab`, `ring`, `objects` | the lock, tables, queue memory, counted objects |
@@ -44,6 +45,7 @@ mod ring;
 mod slab;
 mod storage;
 mod tables;
+mod tally;
 #[cfg(not(feature = "alloc"))]
 mod unlinked;
 mod verbs;
@@ -57,3 +59,4 @@ pub use memory::Mover;
 pub use pair::{Side, pair, pair_of};
 pub use profile::{Config, Profile};
 pub use storage::Storage;
+pub use tally::{Count, CountedOps, Counts, SoftCounter};

@@ -30,6 +30,11 @@ impl Profile {
         Self { caps: self.caps.union(Caps::WIDE_ENTRIES).union(inline_write) }
     }
 
+    /// The same with completion counters.
+    pub const fn counting(self) -> Self {
+        Self { caps: self.caps.union(Caps::COMP_CNTR) }
+    }
+
     /// Capabilities of one's own choice.
     pub const fn with_caps(caps: Caps) -> Self {
         Self { caps }

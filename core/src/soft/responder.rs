@@ -39,6 +39,8 @@ pub(super) struct Arrived {
     pub(super) requester_nic: Option<u8>,
     op: u8,
     bytes: u32,
+    /// Nothing of it is still to come.
+    is_whole: bool,
     /// The requester's.
     pub(super) status: Status,
     notice: Notice,
@@ -172,6 +174,7 @@ impl State {
         let to = self.remote_part(qp, request)?;
         memory::copy(to.part(at as usize, data.len()), data);
         arrived.bytes = data.len() as u32;
+        arrived.is_whole = at.saturating_add(arrived.bytes) >= request.len;
         Ok(self.notify(qp, request, arrival, arrived))
     }
 
@@ -224,6 +227,7 @@ impl State {
             requester_nic: origin.nic,
             op: request.op,
             bytes: request.len,
+            is_whole: true,
             status: Status::Ok,
             notice: Notice::Nothing,
         };
@@ -336,7 +340,7 @@ impl State {
     /// Tells the responder's program and counts; gives the requester's status.
     #[inline(always)]
     pub(super) fn arrive(&mut self, arrived: Arrived) -> Status {
-        let Arrived { responder, requester_nic, op, bytes, status, notice, .. } = arrived;
+        let Arrived { responder, requester_nic, op, bytes, is_whole, status, notice, .. } = arrived;
         let Some(qp) = self.qp_mut(responder) else { return Status::RemoteBadDestQpn };
         let nic = qp.nic;
         match notice {
@@ -357,6 +361,9 @@ impl State {
         }
         if status == Status::Ok {
             self.count(nic, Part::Responder, op, bytes);
+            if is_whole {
+                self.tally_remote(responder, op);
+            }
             if let Some(requester) = requester_nic {
                 self.count(requester, Part::Requester, op, bytes);
             }

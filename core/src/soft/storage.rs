@@ -12,6 +12,7 @@ use super::queue::Cq;
 use super::ring::{Doorbells, Line, SlotCell};
 use super::slab::{SharedSlab, Slab};
 use super::tables::{AhEntry, Live, MAX_AH, MAX_MR, MAX_QP, MrEntry, NICS, Number, Packet, Pd, QpEntry, Slabs, State};
+use super::tally::Tally;
 use super::wire::{Owner, QueueMemory, Shared, StaticMemory, Wire};
 use super::{Config, SoftDevice};
 use crate::{Error, Limits};
@@ -20,8 +21,8 @@ use crate::{Error, Limits};
 ///
 /// `QPS` queue pairs of up to `DEPTH` sends and receives, a power of two up to 8192, or half as many sends in wide
 /// entries, which take two places each (R18); twice as many
-/// completion queues of up to `4 * DEPTH` entries, and domains; `REGIONS` memory regions; `4 * QPS` address
-/// handles.
+/// completion queues of up to `4 * DEPTH` entries, domains and completion counters; `REGIONS` memory regions; `4 * QPS`
+/// address handles.
 ///
 /// ```
 /// use efa_core::{Provider, soft};
@@ -58,6 +59,7 @@ struct Tables<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
     ahs: [[AhEntry; 4]; QPS],
     packets: [[Packet; DEPTH]; QPS],
     order: [[u16; DEPTH]; QPS],
+    tallies: [[Option<Tally>; 2]; QPS],
 }
 
 // SAFETY: wire and tables are reached by the one call that started it, and through the wire's lock from then on.
@@ -90,6 +92,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
                 ahs: [const { [const { AhEntry::FREE }; 4] }; QPS],
                 packets: [[Packet::FREE; DEPTH]; QPS],
                 order: [[0; DEPTH]; QPS],
+                tallies: [[None; 2]; QPS],
             }),
             doorbells: [const { Doorbells::new() }; QPS],
             mrs: [const { MrCell::new() }; REGIONS],
@@ -125,6 +128,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
             ahs: Slab::Static(tables.ahs.as_flattened_mut()),
             packets: Slab::Static(&mut packets[..count]),
             order: Slab::Static(&mut tables.order.as_flattened_mut()[..count]),
+            tallies: Slab::Static(tables.tallies.as_flattened_mut()),
         };
         let shared = Shared {
             doorbells: SharedSlab::Static(&self.doorbells),
@@ -204,6 +208,7 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
         ahs: Slab::Heap(table(ahs, || AhEntry::FREE)),
         packets: Slab::Heap(table(packets, || Packet::FREE)),
         order: Slab::Heap(table(packets, || 0)),
+        tallies: Slab::Heap(table(2 * qps, || None)),
     };
     let shared = Shared {
         doorbells: SharedSlab::Heap(table(qps, Doorbells::new)),

@@ -16,6 +16,7 @@ use super::memory::{Registered, Span};
 use super::queue::Cq;
 use super::ring::{Doorbell, Ring};
 use super::slab::Slab;
+use super::tally::{Attached, Tally};
 use super::{Config, Counters};
 use crate::entry::Quad;
 use crate::flags::{Access, SendOps};
@@ -49,6 +50,7 @@ pub(super) struct Slabs {
     pub(super) ahs: Slab<AhEntry>,
     pub(super) packets: Slab<Packet>,
     pub(super) order: Slab<u16>,
+    pub(super) tallies: Slab<Option<Tally>>,
 }
 
 #[derive(Debug)]
@@ -166,6 +168,7 @@ pub(super) struct Qp {
     pub(super) strangers: u16,
     /// It died with its device's program: its number is not its own any more.
     pub(super) dead: bool,
+    pub(super) counters: Attached,
 }
 
 #[derive(Debug)]

@@ -33,7 +33,7 @@ fn within(what: Limit, asked: u32, limit: u32) -> Result<(), Error> {
 }
 
 /// The lowest vacant place of a table, below a limit.
-fn vacant<T>(table: &[Option<T>], what: Limit, limit: u32) -> Result<u16, Error> {
+pub(super) fn vacant<T>(table: &[Option<T>], what: Limit, limit: u32) -> Result<u16, Error> {
     let found = table.iter().take(limit as usize).position(Option::is_none);
     found.and_then(|index| u16::try_from(index).ok()).ok_or(exhausted(what, limit))
 }

@@ -2,8 +2,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../soft_queues/driver.rs"]
+#[allow(dead_code)]
+mod driver;
 
 mod bytes;
+mod counters;
 mod datagrams;
 mod frames;
 mod hostile;

@@ -3,6 +3,7 @@
 
 mod bytes;
 mod control;
+mod counters;
 mod datagrams;
 mod driver;
 mod given;

@@ -4,13 +4,13 @@ use super::channel::Flight;
 use super::frame::{Body, DATA, FRAME, PAYLOAD, REQUEST, Request};
 use super::node::{Node, Work};
 use super::operations::{OpId, Operation};
-use crate::Gid;
 use crate::entry::control1;
 use crate::soft::engine::RNR_FOREVER;
 use crate::soft::memory::{self, Source, Span};
 use crate::soft::responder::{Part, scatter};
 use crate::soft::tables::{Packet, State};
 use crate::status::CompletionStatus as Status;
+use crate::{Caps, Gid};
 
 /// Microseconds until a message that found no receive is tried again the first time; then twice as long each time.
 const RNR_WAIT: u64 = 500;
@@ -212,7 +212,9 @@ impl State {
         let part = again.map_or(left, |(_, flight)| flight.part);
         let is_last = at.saturating_add(part) >= request.len;
         let imm = request.imm.filter(|_| is_last);
-        if again.is_none() && imm.is_some() && operation.pending > 0 {
+        // What is told, or counted, when its last part is there must be there as a whole.
+        let told = imm.is_some() || is_last && self.config.caps.contains(Caps::COMP_CNTR);
+        if again.is_none() && told && operation.pending > 0 {
             self.operation(id)?.gated = true;
             return None;
         }

@@ -82,6 +82,9 @@ impl State {
                 scatter([Some(from), None], [Some(Span::of_bytes(bytes)), None]);
                 if !read.again {
                     self.count(nic, Part::Responder, control1::OP_RDMA_READ, read.part);
+                    if let Some(qp) = self.qp_of(nic, read.destination).filter(|_| read.is_last()) {
+                        self.tally_remote(qp, control1::OP_RDMA_READ);
+                    }
                 }
                 return true;
             }
@@ -109,6 +112,10 @@ impl Read {
             part: request.part,
             again: false,
         }
+    }
+
+    fn is_last(&self) -> bool {
+        self.at.saturating_add(self.part) >= self.length
     }
 
     fn origin(&self, gid: Gid) -> Origin {
