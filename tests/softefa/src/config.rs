@@ -58,7 +58,7 @@ impl Default for Config {
             ..soft::Config::LIMITS
         };
         let profile = soft::Profile::RDMA;
-        let soft = soft::Config::new(profile.wide()).limits(limits);
+        let soft = soft::Config::new(profile.wide().counting()).limits(limits);
         Self { devices: 1, soft, profile, limits, driver: Driver::default(), log: Log::Off }
     }
 }
@@ -84,8 +84,8 @@ const NAMES: &str = "the variables are SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA
                      SOFTEFA_LAYOUT, SOFTEFA_SEED, SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
 const LIMITS: &str = "a list of name=number with the names qp, cq, mr, pd, ah, send, min_send, recv, cqe, msg, rdma \
                       and batch, none beyond what the device has";
-const FEATURES: &str = "none, or a list of wide (send entries), id64 (request ids) and cqmem (completion queues in the \
-                        program's memory)";
+const FEATURES: &str = "none, or a list of wide (send entries), id64 (request ids), cqmem (completion queues in the \
+                        program's memory) and counters (of completions)";
 const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes) and \
                        strangers (arrivals)";
 
@@ -96,7 +96,7 @@ impl Config {
     /// The first whose value, or name, is not known, and what is.
     pub fn parse(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
-        let (mut seed, mut shuffle, mut wide, mut hostile) = (None, true, true, Vec::new());
+        let (mut seed, mut shuffle, mut wide, mut counters, mut hostile) = (None, true, true, true, Vec::new());
         for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             let error = |accepted: &str| ConfigError {
                 name: name.clone(),
@@ -119,10 +119,11 @@ impl Config {
                 }
                 "FEATURES" => {
                     let names: Vec<&str> = value.split(',').filter(|_| value != "none").collect();
-                    if names.iter().any(|name| !["wide", "id64", "cqmem"].contains(name)) {
+                    if names.iter().any(|name| !["wide", "id64", "cqmem", "counters"].contains(name)) {
                         return Err(error(FEATURES));
                     }
                     wide = names.contains(&"wide");
+                    counters = names.contains(&"counters");
                     config.driver.req_id_64 = names.contains(&"id64");
                     config.driver.cq_memory = names.contains(&"cqmem");
                 }
@@ -179,6 +180,7 @@ impl Config {
             }
         }
         let profile = if wide { config.profile.wide() } else { config.profile };
+        let profile = if counters { profile.counting() } else { profile };
         config.soft = soft::Config::new(profile).limits(config.limits).shuffle(shuffle);
         config.soft = config.soft.req_id_64(config.driver.req_id_64);
         if let Some(seed) = seed {

@@ -209,6 +209,49 @@ const METHODS: &[Method] = &[
         method: method::ASYNC_EVENT_ALLOC,
         attrs: &[(attr::HANDLE, Kind::NewFd, true)],
     },
+    Method {
+        object: object::DEVICE,
+        method: method::DEVICE_QUERY_COUNTERS,
+        attrs: &[(0, Kind::Out(4, 4), false), (1, Kind::Out(8, 8), false), (2, Kind::Out(4, 4), false)],
+    },
+    Method {
+        object: object::COUNTER,
+        method: method::CREATE,
+        attrs: &[
+            (attr::HANDLE, Kind::NewIdr, true),
+            (attr::COUNTER_DONE, Kind::In(32, ANY), true),
+            (attr::COUNTER_FAILED, Kind::In(32, ANY), true),
+        ],
+    },
+    Method { object: object::COUNTER, method: method::CREATED_DESTROY, attrs: &[(attr::HANDLE, Kind::Idr, true)] },
+    Method {
+        object: object::COUNTER,
+        method: method::COUNTER_MODIFY,
+        attrs: &[
+            (attr::HANDLE, Kind::Idr, true),
+            (attr::COUNTER_ENTRY, Kind::In(8, 8), true),
+            (attr::COUNTER_OP, Kind::In(8, 8), true),
+            (attr::COUNTER_VALUE, Kind::In(8, 8), true),
+        ],
+    },
+    Method {
+        object: object::COUNTER,
+        method: method::COUNTER_READ,
+        attrs: &[
+            (attr::HANDLE, Kind::Idr, true),
+            (attr::COUNTER_ENTRY, Kind::In(8, 8), true),
+            (attr::COUNTER_RESP_VALUE, Kind::Out(8, 8), true),
+        ],
+    },
+    Method {
+        object: object::QP,
+        method: method::QP_ATTACH_COUNTER,
+        attrs: &[
+            (attr::HANDLE, Kind::Idr, true),
+            (attr::COUNTER_HANDLE, Kind::Idr, true),
+            (attr::COUNTER_OPS, Kind::In(4, 4), true),
+        ],
+    },
 ];
 
 /// An attribute that its method knows.

@@ -11,8 +11,9 @@ use efa_core::soft::SoftDevice;
 
 use crate::errno::Errno;
 use crate::events::{EventFile, EventQueue, SQ_DRAINED};
+use crate::own::OwnMemory;
 use crate::sys;
-use crate::verbs::QueuePair;
+use crate::verbs::{Counter, QueuePair};
 
 /// How long it looks on after it last had something to do.
 const SPIN: Duration = Duration::from_micros(5);
@@ -41,6 +42,7 @@ pub struct Progress {
     /// Calls that want a device while the thread has it.
     waiting: AtomicUsize,
     events: Mutex<Vec<Arc<EventQueue>>>,
+    counters: Mutex<Vec<Arc<Counter>>>,
     draining: Mutex<Vec<Draining>>,
 }
 
@@ -64,8 +66,9 @@ impl Progress {
         let (mut last, mut yielded) = (Instant::now(), 0);
         loop {
             if self.queue_pairs.load(Ordering::Acquire) == 0 {
-                // Lets go of those that ended.
+                // Lets go of those that ended, and tells what they came to.
                 self.look_for_drained();
+                self.publish();
                 thread::park();
                 last = Instant::now();
                 continue;
@@ -81,6 +84,7 @@ impl Progress {
                 worked |= queue.poll();
             }
             self.look_for_drained();
+            self.publish();
             if worked {
                 last = Instant::now();
                 continue;
@@ -130,6 +134,26 @@ impl Progress {
     /// Does so no more: once it returns, nothing is raised for the queue.
     pub fn unwatch(&self, queue: &Arc<EventQueue>) {
         self.event_queues().retain(|watched| !Arc::ptr_eq(watched, queue));
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Vec<Arc<Counter>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes what this counter counts from now on.
+    pub fn watch_counter(&self, counter: &Arc<Counter>) {
+        self.counters().push(counter.clone());
+    }
+
+    /// Does so no more: once it returns, its memory is not touched.
+    pub fn unwatch_counter(&self, counter: &Arc<Counter>) {
+        self.counters().retain(|watched| !Arc::ptr_eq(watched, counter));
+    }
+
+    fn publish(&self) {
+        for counter in self.counters().iter() {
+            counter.publish(&OwnMemory);
+        }
     }
 
     /// Tells the program, once, when what is in flight on a queue pair in SQD has completed.

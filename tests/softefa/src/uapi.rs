@@ -24,6 +24,8 @@ pub mod object {
     pub const MR: u16 = 7;
     /// The file that asynchronous events are read from.
     pub const ASYNC_EVENT: u16 = 16;
+    /// A completion counter.
+    pub const COUNTER: u16 = 19;
 }
 
 /// Methods, by object.
@@ -40,6 +42,8 @@ pub mod method {
     pub const DEVICE_QUERY_GID_TABLE: u16 = 5;
     /// One GID.
     pub const DEVICE_QUERY_GID_ENTRY: u16 = 6;
+    /// What there is of completion counters.
+    pub const DEVICE_QUERY_COUNTERS: u16 = 8;
     /// Of a domain, or an address handle.
     pub const DESTROY: u16 = 0;
     /// Of a region.
@@ -50,10 +54,16 @@ pub mod method {
     pub const MR_REG: u16 = 5;
     /// The driver's own: how the device reaches a region.
     pub const MR_QUERY: u16 = 0x1000;
-    /// Of a completion queue or queue pair.
+    /// Of a completion queue, queue pair or counter.
     pub const CREATE: u16 = 0;
-    /// Of a completion queue or queue pair.
+    /// Of a completion queue, queue pair or counter.
     pub const CREATED_DESTROY: u16 = 1;
+    /// Attaches a counter.
+    pub const QP_ATTACH_COUNTER: u16 = 2;
+    /// Sets a count, or adds to it.
+    pub const COUNTER_MODIFY: u16 = 2;
+    /// Tells a count.
+    pub const COUNTER_READ: u16 = 3;
     /// Makes the file of asynchronous events.
     pub const ASYNC_EVENT_ALLOC: u16 = 0;
 }
@@ -152,6 +162,22 @@ pub mod attr {
     pub const QP_RESP_CAP: u16 = 13;
     /// Of `QP.CREATE`.
     pub const QP_RESP_QP_NUM: u16 = 14;
+    /// Of `COUNTER.CREATE`: where the count of what ended well is.
+    pub const COUNTER_DONE: u16 = 0x1000;
+    /// Of `COUNTER.CREATE`: where the count of what failed is.
+    pub const COUNTER_FAILED: u16 = 0x1001;
+    /// Of `COUNTER.MODIFY` and `READ`.
+    pub const COUNTER_ENTRY: u16 = 1;
+    /// Of `COUNTER.MODIFY`.
+    pub const COUNTER_OP: u16 = 2;
+    /// Of `COUNTER.MODIFY`.
+    pub const COUNTER_VALUE: u16 = 3;
+    /// Of `COUNTER.READ`.
+    pub const COUNTER_RESP_VALUE: u16 = 2;
+    /// Of `QP.ATTACH_COUNTER`.
+    pub const COUNTER_HANDLE: u16 = 1;
+    /// Of `QP.ATTACH_COUNTER`.
+    pub const COUNTER_OPS: u16 = 2;
 }
 
 /// Commands of `INVOKE_WRITE`.

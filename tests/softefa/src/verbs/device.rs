@@ -35,6 +35,7 @@ fn device_caps(caps: Caps, driver: &Driver) -> u32 {
         (Caps::CQ_WITH_SGID, 3),
         (Caps::RDMA_WRITE, 5),
         (Caps::UNSOLICITED_WRITE_RECV, 6),
+        (Caps::COMP_CNTR, 8),
     ];
     bits.iter().filter(|(cap, _)| caps.contains(*cap)).fold(of_driver, |all, (_, bit)| all | 1 << bit)
 }

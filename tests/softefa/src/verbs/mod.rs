@@ -6,7 +6,9 @@
 //! | `device` | what the device is |
 //! | `memory`, `regions` | domains, address handles, regions |
 //! | `cq`, `qp` | completion queues, queue pairs |
+//! | `counter` | completion counters |
 
+mod counter;
 mod cq;
 mod device;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use crate::mmap::{Arena, Keys};
 use crate::progress::Progress;
 use crate::uapi::{attr, command, method, object};
 
+pub use counter::Counter;
 pub use cq::{CompletionQueue, CqRegions};
 pub use qp::QueuePair;
 
@@ -81,6 +84,7 @@ enum Object {
     },
     Cq(CompletionQueue),
     Qp(Arc<Mutex<QueuePair>>),
+    Counter(Arc<Counter>),
 }
 
 /// What a call made, to be undone if its answer cannot be told.
@@ -153,6 +157,12 @@ impl Context {
             (object::CQ, method::CREATED_DESTROY) => self.destroy_cq(call),
             (object::QP, method::CREATE) => self.create_qp(call, files, made),
             (object::QP, method::CREATED_DESTROY) => self.destroy_qp(call),
+            (object::DEVICE, method::DEVICE_QUERY_COUNTERS) => self.query_counters(call),
+            (object::COUNTER, method::CREATE) => self.create_counter(call, made),
+            (object::COUNTER, method::CREATED_DESTROY) => self.destroy_counter(call),
+            (object::COUNTER, method::COUNTER_MODIFY) => self.modify_counter(call),
+            (object::COUNTER, method::COUNTER_READ) => self.read_counter(call),
+            (object::QP, method::QP_ATTACH_COUNTER) => self.attach_counter(call),
             (object::ASYNC_EVENT, method::ASYNC_EVENT_ALLOC) => {
                 let (file, fd) = EventFile::asynchronous()?;
                 Self::give(files, (&file, fd), |number| call.put_number(attr::HANDLE, number))?;
@@ -243,9 +253,9 @@ impl Context {
     fn end(&mut self, handle: u32) -> Option<Object> {
         let object = self.objects.remove(handle)?;
         let uses = match &object {
-            Object::Pd(_) | Object::Cq(_) => Vec::new(),
+            Object::Pd(_) | Object::Cq(_) | Object::Counter(_) => Vec::new(),
             Object::Mr { pd, .. } | Object::Ah { pd, .. } => vec![*pd],
-            Object::Qp(qp) => qp::lock(qp).uses().to_vec(),
+            Object::Qp(qp) => qp::lock(qp).uses(),
         };
         for handle in uses {
             self.objects.release(handle);
@@ -256,6 +266,7 @@ impl Context {
                 qp::lock(qp).leave(&mut self.keys);
                 self.progress.queue_pair_ended();
             }
+            Object::Counter(counter) => self.progress.unwatch_counter(counter),
             _ => {}
         }
         Some(object)

@@ -47,6 +47,8 @@ pub struct QueuePair {
     device: SoftDevice,
     /// The domain's handle and those of the completion queues.
     uses: [u32; 3],
+    /// Handles of the counters attached to it.
+    pub(super) counters: Vec<u32>,
     cap: [u8; 20],
     attr: QpAttr,
     draining: bool,
@@ -71,8 +73,9 @@ pub(super) fn lock(qp: &Mutex<QueuePair>) -> MutexGuard<'_, QueuePair> {
 }
 
 impl QueuePair {
-    pub(super) fn uses(&self) -> &[u32] {
-        &self.uses
+    /// Of its counters each as often as it is attached.
+    pub(super) fn uses(&self) -> Vec<u32> {
+        [&self.uses[..], &self.counters].concat()
     }
 
     /// Whether somebody waits for it to drain.
@@ -111,7 +114,7 @@ impl Drop for QueuePair {
 }
 
 impl Context {
-    fn qp(&self, handle: u32) -> Result<&Arc<Mutex<QueuePair>>, Errno> {
+    pub(super) fn qp(&self, handle: u32) -> Result<&Arc<Mutex<QueuePair>>, Errno> {
         match self.objects.get(handle)? {
             Object::Qp(qp) => Ok(qp),
             _ => Err(Errno::EINVAL),
@@ -203,6 +206,7 @@ impl Context {
             async_raised: 0,
             device: self.device.clone(),
             uses,
+            counters: Vec::new(),
             cap: cap.0,
             attr: QpAttr::to(QpState::Reset, Mask::empty()),
             draining: false,
