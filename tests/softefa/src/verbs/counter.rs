@@ -4,13 +4,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use efa_core::Caps;
-use efa_core::Provider;
 use efa_core::soft::{Count, CountedOps, SoftCounter};
+use efa_core::{Caps, Provider};
 
 use super::{Context, Made, Object, qp};
 use crate::errno::Errno;
+use crate::foreign::Foreign;
 use crate::ioctl::{Call, UserMemory};
+use crate::own::OwnMemory;
 use crate::uapi::{Fields, attr};
 
 /// A completion counter with the program's memory for its two counts.
@@ -18,7 +19,25 @@ use crate::uapi::{Fields, attr};
 pub struct Counter {
     soft: SoftCounter,
     /// Held while they are written: what was counted last is written last.
-    places: Mutex<[u64; 2]>,
+    places: Mutex<[Place; 2]>,
+}
+
+/// Where a count is.
+#[derive(Debug)]
+enum Place {
+    /// At an address of the program's.
+    At(u64),
+    /// In a file of the program's.
+    Of(Foreign),
+}
+
+impl Place {
+    fn put<M: UserMemory>(&self, memory: &M, count: u64) -> Result<(), Errno> {
+        match self {
+            Self::At(addr) => memory.write(*addr, &count.to_ne_bytes()),
+            Self::Of(file) => OwnMemory.write(file.first().as_ptr() as u64, &count.to_ne_bytes()),
+        }
+    }
 }
 
 impl Counter {
@@ -27,7 +46,7 @@ impl Counter {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(counts) = self.soft.take_change() else { return };
         for (place, count) in places.iter().zip([counts.done, counts.failed]) {
-            let _ = memory.write(*place, &count.to_ne_bytes());
+            let _ = place.put(memory, count);
         }
     }
 }
@@ -64,17 +83,19 @@ impl Context {
     }
 
     /// Where a count is to be: eight bytes of the program's, zero from now on.
-    fn place<M: UserMemory>(call: &Call<'_, M>, id: u16) -> Result<u64, Errno> {
-        const BY_ADDRESS: u32 = 1;
+    fn place<M: UserMemory>(call: &Call<'_, M>, id: u16) -> Result<Place, Errno> {
         let input = call.input(id)?;
         let input = Fields(&input);
-        let (kind, flags, addr, length) = (input.u32(0), input.u32(8), input.u64(16), input.u64(24));
-        if kind != BY_ADDRESS || flags != 0 || length < COUNT || addr % COUNT != 0 {
-            return Err(Errno::EINVAL);
-        }
-        addr.checked_add(length).ok_or(Errno::EINVAL)?;
-        call.memory.write(addr, &[0; COUNT as usize])?;
-        Ok(addr)
+        let (kind, fd, flags) = (input.u32(0), input.u32(4) as i32, input.u32(8));
+        let (addr, length) = (input.u64(16), input.u64(24));
+        let place = match kind {
+            _ if flags != 0 || length < COUNT || addr % COUNT != 0 => return Err(Errno::EINVAL),
+            0 => Place::Of(Foreign::map(fd, addr, length, true)?),
+            1 => addr.checked_add(length).map(|_| Place::At(addr)).ok_or(Errno::EINVAL)?,
+            _ => return Err(Errno::EINVAL),
+        };
+        place.put(call.memory, 0)?;
+        Ok(place)
     }
 
     pub(super) fn destroy_counter<M: UserMemory>(&mut self, call: &Call<'_, M>) -> Result<(), Errno> {

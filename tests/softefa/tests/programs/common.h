@@ -131,3 +131,4 @@ void dmabuf_case(void);
 void newer_case(void);
 void limits_case(void);
 void shared_case(void);
+void counters_case(void);

@@ -17,7 +17,7 @@ static const struct {
 	{ "scatter", scatter_case },	 { "wide", wide_case },		{ "ids", ids_case },
 	{ "malformed", malformed_case }, { "mismatch", mismatch_case }, { "external", external_case },
 	{ "address", address_case },	 { "dmabuf", dmabuf_case },	{ "newer", newer_case },
-	{ "limits", limits_case },	 { "shared", shared_case },
+	{ "limits", limits_case },	 { "shared", shared_case },	{ "counters", counters_case },
 };
 
 int main(int argc, char **argv)

@@ -26,8 +26,17 @@ fn libraries(root: &Path) -> PathBuf {
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let sources =
-            ["main.c", "common.c", "objects.c", "traffic.c", "events.c", "statuses.c", "entries.c", "given.c"];
+        let sources = [
+            "main.c",
+            "common.c",
+            "objects.c",
+            "traffic.c",
+            "events.c",
+            "statuses.c",
+            "entries.c",
+            "given.c",
+            "counters.c",
+        ];
         let name = if newest().is_some() { "softefa-programs-newest" } else { "softefa-programs" };
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let mut cc = Command::new("cc");
@@ -211,6 +220,13 @@ fn messages_arrive_whole_on_a_hostile_wire() {
     for name in ["send", "read", "wakeups"] {
         case_with(&hostile, name);
     }
+}
+
+#[test]
+fn completion_counters_count_each_operation_in_the_programs_memory() {
+    newer_case(&[], "counters");
+    newer_case(&[("SOFTEFA_DEVICES", "2")], "counters");
+    newer_case(&[("SOFTEFA_FEATURES", "none")], "counters");
 }
 
 #[test]
