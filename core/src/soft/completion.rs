@@ -56,8 +56,9 @@ impl State {
     pub(super) fn send_done(&mut self, index: u16, entry: Meta, status: Status) {
         let Some(qp) = self.qp_mut(index) else { return };
         qp.completed = qp.completed.wrapping_add(1);
+        let counter = qp.counters.of(CountedOps::posted((entry[0] >> 16) as u8));
         self.send_entry(index, entry, status);
-        self.tally_send(index, (entry[0] >> 16) as u8, status);
+        self.tally(counter, status);
     }
 
     /// Writes a send completion.
@@ -77,6 +78,7 @@ impl State {
     pub(super) fn recv_done(&mut self, index: u16, arrival: Arrival) {
         let Some(qp) = self.qp_mut(index) else { return };
         let (cq, sub, qpn) = (qp.recv_cq, qp.sub_cqs[1], qp.qpn);
+        let counter = qp.counters.of(CountedOps::RECV).filter(|_| !arrival.unsolicited);
         let mut bits = flags::QUEUE_RECV | arrival.op << flags::OP_SHIFT;
         if arrival.imm.is_some() {
             bits |= flags::HAS_IMM;
@@ -96,9 +98,7 @@ impl State {
             [0; 2]
         };
         self.complete((cq, sub), index, first, second, rest);
-        if !arrival.unsolicited {
-            self.tally(index, CountedOps::RECV, arrival.status);
-        }
+        self.tally(counter, arrival.status);
     }
 
     /// Writes an entry. Whether there is room the device does not know: an overrun loses completions (R17).

@@ -43,6 +43,12 @@ const KINDS: usize = 6;
 pub(super) struct Attached([u16; KINDS]);
 
 impl Attached {
+    /// Which counter counts a kind of operation.
+    #[inline(always)]
+    pub(super) fn of(&self, op: CountedOps) -> Option<u16> {
+        self.0.get(op.bits().trailing_zeros() as usize)?.checked_sub(1)
+    }
+
     /// Takes a counter away.
     fn detach(&mut self, counter: u16) {
         for place in self.0.iter_mut().filter(|place| **place == counter + 1) {
@@ -76,33 +82,39 @@ pub(super) struct Tally {
     changed: bool,
 }
 
-impl State {
-    /// Counts the end of a send entry.
+impl CountedOps {
+    /// What a send entry is counted as.
     #[inline(always)]
-    pub(super) fn tally_send(&mut self, qp: u16, op: u8, status: Status) {
-        let op = match op & control1::OP_MASK {
-            control1::OP_RDMA_READ => CountedOps::RDMA_READ,
-            control1::OP_RDMA_WRITE => CountedOps::RDMA_WRITE,
-            _ => CountedOps::SEND,
-        };
-        self.tally(qp, op, status);
-    }
-
-    /// Counts what a peer's operation came to here.
-    #[inline(always)]
-    pub(super) fn tally_remote(&mut self, qp: u16, op: u8) {
-        match op {
-            control1::OP_RDMA_READ => self.tally(qp, CountedOps::REMOTE_RDMA_READ, Status::Ok),
-            control1::OP_RDMA_WRITE => self.tally(qp, CountedOps::REMOTE_RDMA_WRITE, Status::Ok),
-            _ => {}
+    pub(super) fn posted(op: u8) -> Self {
+        match op & control1::OP_MASK {
+            control1::OP_RDMA_READ => Self::RDMA_READ,
+            control1::OP_RDMA_WRITE => Self::RDMA_WRITE,
+            _ => Self::SEND,
         }
     }
 
-    /// Counts one operation of a kind.
+    /// What it is counted as where it ends, but for the receive that it consumes.
     #[inline(always)]
-    pub(super) fn tally(&mut self, qp: u16, op: CountedOps, status: Status) {
-        let kind = op.bits().trailing_zeros() as usize;
-        let counter = self.qp(qp).and_then(|qp| qp.counters.0.get(kind)?.checked_sub(1));
+    fn remote(op: u8) -> Self {
+        match op {
+            control1::OP_RDMA_READ => Self::REMOTE_RDMA_READ,
+            control1::OP_RDMA_WRITE => Self::REMOTE_RDMA_WRITE,
+            _ => Self::empty(),
+        }
+    }
+}
+
+impl State {
+    /// Counts a peer's operation that ended here.
+    #[inline(always)]
+    pub(super) fn tally_remote(&mut self, qp: u16, op: u8) {
+        let counter = self.qp(qp).and_then(|qp| qp.counters.of(CountedOps::remote(op)));
+        self.tally(counter, Status::Ok);
+    }
+
+    /// Counts one operation, if a counter does.
+    #[inline(always)]
+    pub(super) fn tally(&mut self, counter: Option<u16>, status: Status) {
         let Some(tally) = counter.and_then(|counter| self.counter_mut(counter)) else { return };
         let count = if status == Status::Ok { &mut tally.counts.done } else { &mut tally.counts.failed };
         *count = count.wrapping_add(1);
