@@ -33,6 +33,13 @@ const GOOD: [&str; script::KINDS as usize] = [
     "a region asked for",
     "a completion queue made at an address",
     "a completion queue made in a file",
+    "counters asked for",
+    "a counter made at an address",
+    "a counter made in a file",
+    "a counter changed",
+    "a counter asked for",
+    "a counter attached",
+    "a counter destroyed",
 ];
 
 /// Runs the requests on a device, which answers each and goes on.

@@ -34,6 +34,8 @@ pub const SIZE: usize = 0x10000;
 /// Where requests put what they point to.
 const DATA: u64 = BASE + 0x1000;
 const ANSWERS: u64 = BASE + 0x2000;
+/// Where a counter has its two counts.
+pub const COUNTS: u64 = BASE + 0x3000;
 
 impl FakeMemory {
     /// All zeros.
@@ -197,7 +199,7 @@ pub fn open() -> Result<Context, Errno> {
 /// What the system answered.
 pub fn open_by(driver: Driver) -> Result<Context, Errno> {
     static PROGRESS: OnceLock<Progress> = OnceLock::new();
-    let config = Config::new(Profile::UNSOLICITED.wide()).mover(own::mover()).req_id_64(driver.req_id_64);
+    let config = Config::new(Profile::UNSOLICITED.wide().counting()).mover(own::mover()).req_id_64(driver.req_id_64);
     Context::new(SoftDevice::new(config), driver, PROGRESS.get_or_init(Progress::default))
 }
 
@@ -213,7 +215,7 @@ fn own_memory() -> (u64, i32) {
 }
 
 /// Kinds of good requests.
-pub const KINDS: u8 = 27;
+pub const KINDS: u8 = 34;
 
 /// The good requests, by a number; `handle` is an object that some of them name.
 pub fn good(kind: u8, handle: u32) -> Draft {
@@ -319,11 +321,37 @@ pub fn good(kind: u8, handle: u32) -> Draft {
         25 => good(11, small)
             .input(attr::CQ_BUFFER_VA, &own_memory().0.to_ne_bytes())
             .input(attr::CQ_BUFFER_LENGTH, &256u64.to_ne_bytes()),
-        _ => good(11, small)
+        26 => good(11, small)
             .number(attr::CQ_BUFFER_FD, own_memory().1 as u64)
             .input(attr::CQ_BUFFER_OFFSET, &512u64.to_ne_bytes())
             .input(attr::CQ_BUFFER_LENGTH, &256u64.to_ne_bytes()),
+        27 => Draft::new(object::DEVICE, method::DEVICE_QUERY_COUNTERS).room(0, 4).room(1, 8).room(2, 4),
+        28 => counter(Answer::new().u32(0, 1).u64(16, COUNTS).u64(24, 8)),
+        29 => counter(Answer::new().u32(4, own_memory().1 as u32).u64(16, 1024).u64(24, 16)),
+        30 => Draft::new(object::COUNTER, method::COUNTER_MODIFY)
+            .number(attr::HANDLE, handle)
+            .input(attr::COUNTER_ENTRY, &[0; 8])
+            .input(attr::COUNTER_OP, &1u64.to_ne_bytes())
+            .input(attr::COUNTER_VALUE, &7u64.to_ne_bytes()),
+        31 => Draft::new(object::COUNTER, method::COUNTER_READ)
+            .number(attr::HANDLE, handle)
+            .input(attr::COUNTER_ENTRY, &[0; 8])
+            .room(attr::COUNTER_RESP_VALUE, 8),
+        32 => Draft::new(object::QP, method::QP_ATTACH_COUNTER)
+            .number(attr::HANDLE, handle)
+            .number(attr::COUNTER_HANDLE, handle + 1)
+            .input(attr::COUNTER_OPS, &0x3Fu32.to_ne_bytes()),
+        _ => Draft::new(object::COUNTER, method::CREATED_DESTROY).number(attr::HANDLE, handle),
     }
+}
+
+/// A completion counter whose count of what ended well is there; that of failures is in the program's memory.
+fn counter(done: Answer<32>) -> Draft {
+    let failed = Answer::<32>::new().u32(0, 1).u64(16, COUNTS + 8).u64(24, 8);
+    Draft::new(object::COUNTER, method::CREATE)
+        .number(attr::HANDLE, 0)
+        .input(attr::COUNTER_DONE, &done.0)
+        .input(attr::COUNTER_FAILED, &failed.0)
 }
 
 /// What a call began as, and its answer.
@@ -362,7 +390,7 @@ pub fn run(script: &[u8]) -> Vec<Outcome> {
     let mut call = |kind, handle| good(kind, handle).call(&mut context, &memory, &files);
     let opened = call(0, 0);
     assert!(matches!(opened, Ok(()) | Err(Errno::EINVAL)), "{opened:?}");
-    for kind in [2, 4, 5, 6, 20] {
+    for kind in [2, 4, 5, 6, 20, 27] {
         assert_eq!(call(kind, 0), Ok(()), "request {kind}");
     }
     // The thread turns the first script's device alone.

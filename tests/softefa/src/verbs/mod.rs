@@ -9,6 +9,8 @@
 //! | `counter` | completion counters |
 
 mod counter;
+#[cfg(test)]
+mod counter_tests;
 mod cq;
 mod device;
 #[cfg(test)]
