@@ -19,6 +19,9 @@ const MANDATORY: u16 = 1;
 
 /// The memory of the program that calls.
 pub trait UserMemory {
+    /// Whether it is this process's: the thread then puts there what changes without a call.
+    const IS_OWN: bool = false;
+
     /// Copies in.
     ///
     /// # Errors

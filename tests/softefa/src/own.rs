@@ -19,6 +19,8 @@ use crate::sys;
 pub struct OwnMemory;
 
 impl UserMemory for OwnMemory {
+    const IS_OWN: bool = true;
+
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), Errno> {
         // SAFETY: what is written is `out`.
         unsafe { sys::copy(out.as_mut_ptr() as u64, addr, out.len()) }

@@ -77,7 +77,9 @@ impl Context {
         self.counts()?;
         let places = [Self::place(call, attr::COUNTER_DONE)?, Self::place(call, attr::COUNTER_FAILED)?];
         let counter = Arc::new(Counter { soft: self.device.create_counter()?, places: Mutex::new(places) });
-        self.progress.watch_counter(&counter);
+        if M::IS_OWN {
+            self.progress.watch_counter(&counter);
+        }
         let handle = self.enter(Object::Counter(counter), &[], made);
         call.put_number(attr::HANDLE, handle)
     }
