@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use super::{ExposedPart, Frozen, Mr, MrObject, Slice};
@@ -63,6 +64,12 @@ impl Buffers {
     /// The slice of an operation that had one buffer; of two, the first, and the second is dropped.
     #[inline]
     pub fn into_slice(mut self) -> Option<Slice> {
+        if self.tag == Tag::one(BufferKind::SLICE) {
+            let this = ManuallyDrop::new(self);
+            // SAFETY: of an operation that is in flight no more, by `from_raw`, and nobody else uses it: nothing is
+            // dropped here.
+            return Some(unsafe { this.raw[0].into_slice() });
+        }
         self.take_slice()
     }
 
@@ -154,7 +161,8 @@ pub(crate) struct RawBuffer {
     pub(crate) addr: u64,
     /// Bytes and local key, as a descriptor of the send queue has them.
     pub(crate) length_and_key: Quad,
-    mr: Option<NonNull<MrObject>>,
+    /// Dangling where there is no buffer.
+    mr: NonNull<MrObject>,
 }
 
 /// What a buffer was before it was posted, and is again afterwards: four bits.
@@ -222,11 +230,23 @@ impl Tag {
 }
 
 impl RawBuffer {
-    pub(crate) const NONE: Self = Self { addr: 0, length_and_key: 0, mr: None };
+    pub(crate) const NONE: Self = Self { addr: 0, length_and_key: 0, mr: NonNull::dangling() };
 
     #[inline(always)]
     pub(super) fn new(addr: u64, length_and_key: Quad, mr: Mr) -> Self {
-        Self { addr, length_and_key, mr: Some(mr.into_raw()) }
+        Self { addr, length_and_key, mr: mr.into_raw() }
+    }
+
+    /// The slice that was posted.
+    ///
+    /// # Safety
+    /// It was one, and is in flight no more, and this is used once, copies included.
+    #[inline(always)]
+    unsafe fn into_slice(self) -> Slice {
+        // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
+        let mr = unsafe { Mr::from_raw(self.mr) };
+        // SAFETY: these are the bytes of the slice that was posted, used once.
+        unsafe { Slice::of(mr, self.addr, self.len() as usize) }
     }
 
     /// Bytes.
@@ -245,13 +265,14 @@ impl RawBuffer {
         if kind == BufferKind::NONE {
             return None;
         }
-        let raw = self.mr?;
+        if kind == BufferKind::SLICE {
+            // SAFETY: by the caller's word.
+            return Some(Buffer::Slice(unsafe { self.into_slice() }));
+        }
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
-        let mr = unsafe { Mr::from_raw(raw) };
+        let mr = unsafe { Mr::from_raw(self.mr) };
         let len = self.len() as usize;
         Some(match kind {
-            // SAFETY: these are the bytes of the slice that was posted, used once.
-            BufferKind::SLICE => Buffer::Slice(unsafe { Slice::of(mr, self.addr, len) }),
             BufferKind::EXPOSED => Buffer::Exposed(ExposedPart::of(mr, self.addr, len)),
             // SAFETY: the parts of the frozen handle that was posted, used once.
             BufferKind(frozen) => Buffer::Frozen(unsafe { Frozen::from_raw(mr, self.addr, len, frozen & 7) }),

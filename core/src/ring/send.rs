@@ -129,12 +129,14 @@ impl SendQueue {
         true
     }
 
+    /// Begins a batch, before which none is staged.
+    pub(crate) fn begin_batch(&mut self) {
+        self.first = self.slots.next();
+    }
+
     /// As [`SendQueue::write`], and counts it in the batch.
     #[inline(always)]
     pub(crate) fn stage<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<D>) -> bool {
-        if self.staged == 0 {
-            self.first = self.slots.next();
-        }
         let staged = self.write(token, parts);
         self.staged += u16::from(staged);
         staged

@@ -23,7 +23,10 @@ pub struct Batch<'q, P: Provider, K> {
 }
 
 impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
+    /// What was staged before is announced.
     pub(super) fn new(inner: &'q mut Inner<P>) -> Self {
+        inner.announce_forgotten();
+        inner.send.begin_batch();
         Self { inner, kind: PhantomData }
     }
 

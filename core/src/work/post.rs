@@ -77,7 +77,6 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanSend,
     {
-        self.inner.announce_forgotten();
         Batch::new(&mut self.inner)
     }
 
