@@ -9,12 +9,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub struct Leaks {
     queue_pairs: AtomicUsize,
     regions: AtomicUsize,
+    objects: AtomicUsize,
 }
 
 impl Leaks {
     /// None yet.
     pub const fn new() -> Self {
-        Self { queue_pairs: AtomicUsize::new(0), regions: AtomicUsize::new(0) }
+        Self { queue_pairs: AtomicUsize::new(0), regions: AtomicUsize::new(0), objects: AtomicUsize::new(0) }
     }
 
     /// Queue pairs that could not be destroyed: their rings, and the memory in flight on them, are leaked.
@@ -27,6 +28,12 @@ impl Leaks {
         self.regions.load(Ordering::Relaxed)
     }
 
+    /// Other objects that could not be destroyed: address handles, completion queues, protection domains. Of memory, only
+    /// the rings of completion queues are leaked with them.
+    pub fn objects(&self) -> usize {
+        self.objects.load(Ordering::Relaxed)
+    }
+
     /// Counts a queue pair.
     pub fn count_queue_pair(&self) {
         self.queue_pairs.fetch_add(1, Ordering::Relaxed);
@@ -35,5 +42,10 @@ impl Leaks {
     /// Counts a region: for providers.
     pub fn count_region(&self) {
         self.regions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts another object: for providers.
+    pub fn count_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -27,8 +27,8 @@ use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 ///    deregistration returned `Ok`;
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, of the sizes that it says, aligned,
-///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives, destroyed
-///    or not;
+///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives; rings and
+///    doorbells of a queue pair until `destroy_qp` returned `Ok`, which may unmap them, its slots also after;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
 /// 6. local keys have 24 bits (R13): what stands beside them in a descriptor is not the key's;
@@ -113,7 +113,8 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// What the device answered.
     fn query_qp(&self, qp: &Self::Qp) -> Result<QpState, Error>;
 
-    /// Ends a queue pair: after `Ok` the device touches neither its rings nor, on its behalf, any memory.
+    /// Ends a queue pair: after `Ok` the device touches neither its rings nor, on its behalf, any memory, and nobody here
+    /// touches its rings and doorbells.
     ///
     /// # Errors
     /// What the device answered; the queue pair must then be assumed to be alive.

@@ -1,7 +1,58 @@
 //! EFA on Linux: libibverbs and libefa, found when the program runs, as a provider for efa-core.
 //!
-//! It is to hold a loader with one table of symbols, the raw verbs checked against the C headers, handles that
-//! release what they own, and the provider over them; no policy, and nothing but Linux.
-//! Until that work is done it holds only this text: a program that needs a device today runs on the software one
-//! in efa-core (feature `soft`).
-#![forbid(unsafe_code)]
+//! The libraries are opened when they are first asked for, by their versioned names, or by the names in
+//! `EFA_OS_LIBIBVERBS` and `EFA_OS_LIBEFA`. Nothing is needed to build. A program differs from one on the software
+//! device by where its device comes from:
+//!
+//! ```no_run
+//! use efa_core::qp::{Depth, Srd};
+//! use efa_core::work::Event;
+//! use efa_core::{Context, Token};
+//!
+//! # fn main() -> Result<(), efa_os::Error> {
+//! let device = efa_os::devices()?.swap_remove(0);
+//! let ctx = Context::open(device);
+//! let pd = ctx.alloc_pd()?;
+//! let mut a = pd.endpoint(ctx.require::<Srd>()?, Depth::new(8, 8))?;
+//! let mut b = pd.endpoint(ctx.require::<Srd>()?, Depth::new(8, 8))?;
+//!
+//! // Between two hosts these frames travel over a channel of the program's.
+//! let (to_b, _to_a) = efa_core::connect::introduce(&a, &b)?;
+//! b.post_recv(pd.register(vec![0; 64])?.1, Token(1))?;
+//! a.post(to_b.send_inline(b"hello"), Token(2))?;
+//! while let Some(event) = b.poll().or_else(|| a.poll()) {
+//!     println!("{event:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `list` | the devices, and which of them are EFA's |
+//! | `device` | the provider |
+//! | `handle` | the device's objects, which release what they own |
+//! | `loader` | the libraries and the table of their functions |
+//! | `ffi`, `same` | what C's headers declare, compared with them by a test, and with core's numbers |
+//! | `error`, `absent` | what can go wrong, and what to do about it |
+//!
+//! libefa from EFA_1.4 (rdma-core 59) on is needed, which tells where the device's queues are.
+
+#![deny(unsafe_code)]
+
+mod absent;
+#[cfg(all(test, feature = "system"))]
+mod calls;
+mod device;
+mod error;
+mod ffi;
+mod handle;
+mod list;
+mod loader;
+mod same;
+
+pub use absent::Absent;
+pub use device::{Cq, Device, Pd, Qp};
+pub use error::Error;
+pub use list::{Listed, devices, list};
+pub use loader::{Library, LoadError, NeedsNewer, Node};

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | send entries before their doorbell | `sfence` | `dsb st` | `fence(SeqCst)` |
 //! | receive descriptors before their doorbell | compiler only | `dmb oshst` | `fence(SeqCst)` |
-//! | the phase before the rest of a completion | acquire load | acquire load | acquire load |
+//! | the phase before the rest of a completion | acquire fence: compiler only | acquire fence: `dmb ishld` | acquire fence |
 //!
 //! The send queue is write-combined device memory: only a store fence orders it before the doorbell.
 //! libefa also fences before the first entry after a doorbell. Here an entry is overwritten only after

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use crate::entry::Quad;
 
@@ -69,6 +69,8 @@ pub(crate) unsafe fn publish_quad(base: NonNull<AtomicWord>, quad: usize, value:
 
 /// Loads eight bytes, the lowest word first and with acquire: what was stored before it was published is seen.
 ///
+/// By a fence: a completion queue may be mapped for reading only, where Rust promises relaxed loads and no others.
+///
 /// # Safety
 /// `base` is valid for `quad + 1` quads.
 #[inline(always)]
@@ -77,7 +79,8 @@ pub(crate) unsafe fn load_quad(base: NonNull<AtomicWord>, quad: usize) -> Quad {
     for half in 0..WORDS_PER_QUAD {
         // SAFETY: a word of that quad.
         let source = unsafe { word(base, quad * WORDS_PER_QUAD + half) };
-        value |= (source.load(Ordering::Acquire) as Quad) << (half as u32 * Word::BITS % 64);
+        value |= (source.load(Ordering::Relaxed) as Quad) << (half as u32 * Word::BITS % 64);
+        fence(Ordering::Acquire);
     }
     value
 }

@@ -1,4 +1,4 @@
-//! What is unsafe in each file of core, counted, and what the document says of it.
+//! What is unsafe in each file of core and efa-os, counted, and what the document says of it.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -120,8 +120,9 @@ fn forbids(file: &str, sources: &BTreeMap<String, String>) -> bool {
 
 /// The files of the modules below that of a file.
 fn parts<'s>(file: &str, sources: &'s BTreeMap<String, String>) -> impl Iterator<Item = &'s String> {
-    let folder = match file {
-        "lib.rs" => String::new(),
+    let folder = match file.strip_suffix("lib.rs") {
+        // A crate's own folder.
+        Some(folder) if folder.is_empty() || folder.ends_with('/') => folder.to_owned(),
         _ => file.trim_end_matches("mod.rs").trim_end_matches(".rs").trim_end_matches('/').to_owned() + "/",
     };
     let itself = file.to_owned();

@@ -73,6 +73,13 @@ pub(crate) fn sources() -> BTreeMap<String, String> {
     rust_files(&core_dir().join("src"))
 }
 
+/// The sources of core, and those of efa-os, by path below `os/src` with `os/` before it: all that the inventory is of.
+pub(crate) fn inventoried() -> BTreeMap<String, String> {
+    let os = rust_files(&core_dir().parent().unwrap().join("os/src"));
+    assert!(os.len() > 10, "found too little of efa-os");
+    sources().into_iter().chain(os.into_iter().map(|(file, text)| (format!("os/{file}"), text))).collect()
+}
+
 /// The text of each Rust file below a folder, by its path there.
 fn rust_files(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();

@@ -1,0 +1,311 @@
+//! An open EFA device, as core's provider.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use efa_core::flags::{Access, SendOps};
+use efa_core::memory::{Mr, RawMemory};
+use efa_core::peer::Ah;
+use efa_core::qp::{QpAttr, QpState, QpType};
+use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb};
+
+use crate::ffi::*;
+use crate::handle;
+use crate::loader::{Library, NeedsNewer, Node};
+
+/// An open EFA device; clones name the same one. It is closed when all that was made of it is gone.
+///
+/// [`Context::open`](efa_core::Context::open) takes it.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    context: Arc<handle::Context>,
+    name: String,
+    guid: u64,
+    id: DeviceId,
+    gid: Gid,
+    caps: Caps,
+    limits: Limits,
+    libraries: [String; 2],
+    /// The generation that each queue pair number had last (R20).
+    generations: Mutex<HashMap<u16, u16>>,
+}
+
+/// Where the rings are known, core's direct data path can run.
+const RINGS: Node = Node { library: Library::Libefa, name: "EFA_1.4", since: Some(59) };
+
+impl Device {
+    /// The EFA device of an open context.
+    pub(crate) fn of(context: handle::Context, name: &str, guid: u64) -> Result<Self, crate::Error> {
+        let failed = |call| move |errno| crate::Error::Call { call, device: name.to_owned(), errno };
+        let efa = match context.query_efa() {
+            Err(libc::EOPNOTSUPP) => return Err(crate::Error::NotEfa { device: name.to_owned() }),
+            efa => efa.map_err(failed("efadv_query_device"))?,
+        };
+        let table = context.table;
+        if !table.has("efadv_query_qp_wqs") || !table.has("efadv_query_cq") {
+            let have = table.have(Library::Libefa);
+            return Err(NeedsNewer { what: "the data path over the device's own queues", have, need: RINGS }.into());
+        }
+        let device = context.query_device().map_err(failed("ibv_query_device"))?;
+        let port = context.query_port().map_err(failed("ibv_query_port"))?;
+        let gid = context.query_gid().map_err(failed("ibv_query_gid"))?;
+        let caps = caps(&efa, table.has("efadv_get_max_sq_depth"));
+        let limits = limits(&efa, &device, &port, context.max_send_depth());
+        let mut inner = Inner {
+            libraries: [Library::Libibverbs, Library::Libefa].map(|library| table.have(library)),
+            context: Arc::new(context),
+            name: name.to_owned(),
+            guid,
+            id: DeviceId::unique()?,
+            gid,
+            caps,
+            limits,
+            generations: Mutex::default(),
+        };
+        inner.learn_least_depth();
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The node's GUID.
+    pub fn guid(&self) -> u64 {
+        self.0.guid
+    }
+
+    /// The libraries that drive it, libibverbs and libefa: the newest version node of each that is used here, and its file.
+    pub fn libraries(&self) -> &[String; 2] {
+        &self.0.libraries
+    }
+}
+
+impl Inner {
+    /// libefa does not tell the least depth of a send queue that a device makes, nor how much one doorbell may announce: a
+    /// queue pair does, which is made for that, and destroyed.
+    fn learn_least_depth(&mut self) {
+        let cq_init = CqInit { entries: 1, sgid: false, unsolicited: false };
+        let qp_init = QpInit {
+            qp_type: QpType::Srd,
+            send_depth: 1,
+            recv_depth: 1,
+            send_sge: 1,
+            recv_sge: 1,
+            entry_size: 64,
+            inline: 0,
+            inline_write: false,
+            ops: SendOps::SEND,
+            unsolicited: false,
+        };
+        let probe = || {
+            let pd = handle::Pd::alloc(&self.context)?;
+            let cq = handle::Cq::create(&self.context, &cq_init)?;
+            handle::Qp::create(&pd, &cq, &cq, &qp_init)
+        };
+        // What cannot be learned now, since there is no queue pair left for one, is told when one is made.
+        match probe() {
+            Err(Error::BelowLimit { limit, .. }) => {
+                self.limits.min_send_depth = u32::try_from(limit).unwrap_or(1);
+            }
+            Ok(qp) if qp.queues().send.max_batch > 1 => self.limits.max_batch = qp.queues().send.max_batch,
+            _ => {}
+        }
+    }
+
+    /// A generation that differs from the last of that number.
+    fn next_generation(&self, qpn: u16) -> u16 {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = generations.entry(qpn).or_default();
+        *generation = generation.wrapping_add(1);
+        *generation
+    }
+}
+
+/// What libefa says, and what else follows from it.
+fn caps(efa: &EfadvDeviceAttr, knows_inline_write: bool) -> Caps {
+    // The same bits; what core does not know is left out.
+    let mut caps = Caps::from_bits_truncate(efa.device_caps & 0xFFFF);
+    let wide = efa.inline_buf_size_ex > efa.inline_buf_size;
+    caps.set(Caps::WIDE_ENTRIES, wide);
+    caps.set(Caps::INLINE_WRITE, wide && knows_inline_write && caps.contains(Caps::RDMA_WRITE));
+    caps
+}
+
+fn limits(efa: &EfadvDeviceAttr, device: &IbvDeviceAttr, port: &IbvPortAttr, max_send: Option<u32>) -> Limits {
+    /// Entries that a ring may have for core.
+    const RING: u32 = 32768;
+    let count = |number: i32| u32::try_from(number).unwrap_or(0);
+    // A depth beyond the last power of two would be rounded up beyond what there is.
+    let depth = |limit: u32| limit.checked_ilog2().map_or(0, |log| 1u32 << log).min(RING);
+    let max_send = max_send.unwrap_or_else(|| efa.max_sq_wr.min(count(device.max_qp_wr)));
+    let buffers = |sge: u16| sge.min(2) as u8;
+    Limits {
+        max_qp: count(device.max_qp),
+        max_cq: count(device.max_cq),
+        max_mr: count(device.max_mr),
+        max_pd: count(device.max_pd),
+        max_ah: count(device.max_ah),
+        max_mr_size: device.max_mr_size,
+        max_msg_size: port.max_msg_sz,
+        max_rdma_size: efa.max_rdma_size,
+        max_send_depth: depth(max_send),
+        min_send_depth: 1,
+        max_recv_depth: depth(efa.max_rq_wr),
+        max_send_sge: buffers(efa.max_sq_sge),
+        max_recv_sge: buffers(efa.max_rq_sge),
+        max_inline: efa.inline_buf_size.min(32),
+        max_inline_wide: efa.inline_buf_size_ex.max(efa.inline_buf_size).min(80),
+        max_cqe: depth(count(device.max_cqe)),
+        max_batch: depth(max_send) as u16,
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("name", &self.0.name).field("gid", &self.0.gid).finish_non_exhaustive()
+    }
+}
+
+/// A protection domain of a [`Device`].
+#[derive(Clone)]
+pub struct Pd(Arc<handle::Pd>);
+
+/// A completion queue of a [`Device`].
+#[derive(Clone)]
+pub struct Cq(Arc<handle::Cq>);
+
+/// A queue pair of a [`Device`].
+pub struct Qp(handle::Qp);
+
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pd").field(&self.0.id).finish()
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cq").field(&self.0.ring.entries).finish()
+    }
+}
+
+impl fmt::Debug for Qp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Qp").field(&self.0.queues().qpn).finish()
+    }
+}
+
+// SAFETY: each promise in its order.
+// 1. The kernel pins registered pages for the device before `ibv_reg_mr_iova2` returns, and answers `ibv_dereg_mr` with
+//    zero after the device let go of them.
+// 2. It answers `ibv_destroy_qp` likewise.
+// 3. Rings are where libefa mapped them: it keeps a queue pair's until its destruction succeeded, and a completion queue's until
+//    `ibv_destroy_cq`, which the last handle calls. Sizes, alignment and depths that it says are checked. libefa writes
+//    and reads these rings only in calls that are never made here. Slots live until the handle is dropped.
+// 4. A completion comes from the device, on its word (SAFETY.md).
+// 5. The memory is in the region, and moved out of it by the one deregistration that succeeded.
+// 6. `LKEY_BITS`.
+// 7. By `PdId::unique` and `DeviceId::unique`, once for each.
+// 8. The device's own rule; the kernel moves a queue pair to RESET before `ibv_modify_qp` returns zero.
+unsafe impl Provider for Device {
+    type Pd = Pd;
+    type Cq = Cq;
+    type Qp = Qp;
+
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn device_id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    fn caps(&self) -> Caps {
+        self.0.caps
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits
+    }
+
+    fn gid(&self) -> Gid {
+        self.0.gid
+    }
+
+    fn entropy(&self) -> u64 {
+        let mut bytes = [0u8; 8];
+        // SAFETY: as many bytes as there are, of ours.
+        let written = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        match usize::try_from(written) {
+            Ok(8) => u64::from_ne_bytes(bytes),
+            // Seeded by the system as well, once, and different each time.
+            _ => std::collections::hash_map::RandomState::new().build_hasher().finish(),
+        }
+    }
+
+    fn leaks(&self) -> &Leaks {
+        &self.0.context.leaks
+    }
+
+    fn alloc_pd(&self) -> Result<Pd, Error> {
+        handle::Pd::alloc(&self.0.context).map(Pd)
+    }
+
+    fn pd_id(pd: &Pd) -> PdId {
+        pd.0.id
+    }
+
+    unsafe fn reg_mr(&self, pd: &Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+        if let Err(error) = self.ours(pd, Verb::RegMr) {
+            return Err((memory, error));
+        }
+        // SAFETY: by the caller's word.
+        unsafe { pd.0.register(memory, access) }
+    }
+
+    fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {
+        self.ours(pd, Verb::CreateAh)?;
+        pd.0.create_ah(gid)
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<Cq, Error> {
+        handle::Cq::create(&self.0.context, init).map(Cq)
+    }
+
+    fn create_qp(&self, pd: &Pd, send: &Cq, recv: &Cq, init: &QpInit) -> Result<Qp, Error> {
+        self.ours(pd, Verb::CreateQp)?;
+        let mut qp = handle::Qp::create(&pd.0, &send.0, &recv.0, init)?;
+        qp.set_generation(self.0.next_generation(qp.queues().qpn.0));
+        Ok(Qp(qp))
+    }
+
+    fn modify_qp(&self, qp: &mut Qp, attr: &QpAttr) -> Result<(), Error> {
+        qp.0.modify(attr)
+    }
+
+    fn query_qp(&self, qp: &Qp) -> Result<QpState, Error> {
+        qp.0.query()
+    }
+
+    fn destroy_qp(&self, qp: &mut Qp) -> Result<(), Error> {
+        qp.0.destroy()
+    }
+
+    fn queues(&self, qp: &Qp) -> Queues {
+        qp.0.queues()
+    }
+
+    fn completions(&self, cq: &Cq) -> CqRing {
+        cq.0.ring
+    }
+}
+
+impl Device {
+    fn ours(&self, pd: &Pd, verb: Verb) -> Result<(), Error> {
+        let ours = Arc::ptr_eq(&pd.0.context, &self.0.context);
+        if ours { Ok(()) } else { Err(Error::Device { verb, errno: libc::EINVAL }) }
+    }
+}

@@ -1,0 +1,149 @@
+//! An open device, and a protection domain of it.
+
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::ptr::NonNull;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use efa_core::{Error, Gid, Leaks, PdId, Verb};
+
+use super::ah::Entry;
+use super::{answered, made};
+use crate::error::{answer, errno};
+use crate::ffi::*;
+use crate::loader::Table;
+
+/// An open device; closed when whatever was made of it is gone.
+pub(crate) struct Context {
+    raw: NonNull<IbvContext>,
+    pub(crate) table: &'static Table,
+    pub(crate) leaks: Leaks,
+}
+
+// SAFETY: the verbs may be called from any thread, with any open device.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// `device` is of a list of the table's that was not freed yet.
+    pub(crate) unsafe fn open(table: &'static Table, device: NonNull<IbvDevice>) -> Result<Self, c_int> {
+        // SAFETY: by the caller's word.
+        let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
+        let raw = NonNull::new(raw).ok_or_else(errno)?;
+        Ok(Self { raw, table, leaks: Leaks::new() })
+    }
+
+    /// The open device, for calls to it.
+    pub(super) fn raw(&self) -> *mut IbvContext {
+        self.raw.as_ptr()
+    }
+
+    /// What EFA's provider says of the device; it refuses a device that is no EFA.
+    ///
+    /// # Errors
+    /// The errno: EOPNOTSUPP for another device.
+    pub(crate) fn query_efa(&self) -> Result<EfadvDeviceAttr, c_int> {
+        let mut attr = EfadvDeviceAttr::zeroed();
+        let len = size_of::<EfadvDeviceAttr>() as u32;
+        // SAFETY: an open device, and a struct of that length.
+        answer(unsafe { self.table.efadv_query_device(self.raw(), &mut attr, len) })?;
+        Ok(attr)
+    }
+
+    /// # Errors
+    /// The errno.
+    pub(crate) fn query_device(&self) -> Result<IbvDeviceAttr, c_int> {
+        let mut attr = IbvDeviceAttr::zeroed();
+        // SAFETY: an open device, and a struct of ours.
+        answer(unsafe { self.table.ibv_query_device(self.raw(), &mut attr) })?;
+        Ok(attr)
+    }
+
+    /// Port 1, which is EFA's only one.
+    ///
+    /// # Errors
+    /// The errno.
+    pub(crate) fn query_port(&self) -> Result<IbvPortAttr, c_int> {
+        let mut attr = CompatIbvPortAttr::zeroed();
+        // SAFETY: an open device, and a struct of ours, which is longer than what is written.
+        answer(unsafe { self.table.ibv_query_port(self.raw(), 1, &mut attr) })?;
+        Ok(attr.0)
+    }
+
+    /// The device's address: the first of port 1, which is EFA's only one.
+    ///
+    /// # Errors
+    /// The errno.
+    pub(crate) fn query_gid(&self) -> Result<Gid, c_int> {
+        let mut gid = IbvGid::zeroed();
+        // SAFETY: an open device, and a struct of ours.
+        answer(unsafe { self.table.ibv_query_gid(self.raw(), 1, 0, &mut gid) })?;
+        Ok(Gid(gid.raw.0))
+    }
+
+    /// The most 64-byte entries of a send queue, where this libefa can tell.
+    pub(crate) fn max_send_depth(&self) -> Option<u32> {
+        let mut attr = EfadvSqDepthAttr::zeroed();
+        (attr.max_send_sge, attr.max_rdma_sge) = (1, 1);
+        let len = size_of::<EfadvSqDepthAttr>() as u32;
+        // SAFETY: an open device, and a struct of that length.
+        let depth = unsafe { self.table.efadv_get_max_sq_depth(self.raw(), &mut attr, len) };
+        depth.ok().and_then(|depth| u32::try_from(depth).ok()).filter(|depth| *depth > 0)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // What is left of it, objects that could not be destroyed, the kernel ends with it.
+        // SAFETY: open, and closed once; all that was made of it keeps this.
+        unsafe { self.table.ibv_close_device(self.raw()) };
+    }
+}
+
+/// A protection domain; deallocated when whatever was made in it is gone.
+pub(crate) struct Pd {
+    raw: NonNull<IbvPd>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) id: PdId,
+    /// The address handles in it by their GID (R28).
+    pub(super) ahs: Mutex<HashMap<Gid, Entry>>,
+}
+
+// SAFETY: the verbs may be called from any thread, with any domain.
+unsafe impl Send for Pd {}
+// SAFETY: as above; the map is behind a lock.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// # Errors
+    /// What the device answered.
+    pub(crate) fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let id = PdId::unique()?;
+        // SAFETY: an open device.
+        let raw = made(Verb::AllocPd, unsafe { context.table.ibv_alloc_pd(context.raw()) })?;
+        Ok(Arc::new(Self { raw, context: context.clone(), id, ahs: Mutex::default() }))
+    }
+
+    pub(super) fn raw(&self) -> *mut IbvPd {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: allocated, and deallocated once; all that was made in it keeps this.
+        let returned = unsafe { self.context.table.ibv_dealloc_pd(self.raw()) };
+        if answered(Verb::AllocPd, returned).is_err() {
+            self.context.leaks.count_object();
+        }
+    }
+}

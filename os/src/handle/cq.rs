@@ -1,0 +1,95 @@
+//! Completion queues, with their rings.
+
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use efa_core::ring::AtomicWord;
+use efa_core::{CqInit, CqRing, Error, Verb};
+
+use super::{Context, answered, made};
+use crate::ffi::*;
+use crate::handle::qp::ring_of;
+
+/// A completion queue; destroyed when its last handle is dropped, which queue pairs have too.
+pub(crate) struct Cq {
+    raw: NonNull<IbvCq>,
+    pub(crate) ring: CqRing,
+    pub(crate) unsolicited: bool,
+    pub(super) context: Arc<Context>,
+}
+
+// SAFETY: the verbs may be called from any thread; the ring is named here, and read by its one consumer.
+unsafe impl Send for Cq {}
+// SAFETY: as above; shared, it gives away numbers and pointers.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// Makes a completion queue whose ring this process reads itself.
+    ///
+    /// # Errors
+    /// What the device answered; EPROTO if it says something impossible of the ring.
+    pub(crate) fn create(context: &Arc<Context>, init: &CqInit) -> Result<Arc<Self>, Error> {
+        let table = context.table;
+        let (mut attr, mut efa) = (IbvCqInitAttrEx::zeroed(), EfadvCqInitAttr::zeroed());
+        attr.cqe = init.entries;
+        efa.wc_flags |= if init.sgid { EFADV_WC_EX_WITH_SGID } else { 0 };
+        efa.wc_flags |= if init.unsolicited { EFADV_WC_EX_WITH_IS_UNSOLICITED } else { 0 };
+        // libefa before 59 knows no more than the fields up to this.
+        let len = core::mem::offset_of!(EfadvCqInitAttr, flags) as u32;
+        // SAFETY: an open device, and structs of ours, of which the second has that length at least.
+        let made_ex = unsafe { table.efadv_create_cq(context.raw(), &mut attr, &mut efa, len) };
+        let raw = made(Verb::CreateCq, made_ex.map_err(|_| too_old())?)?.cast::<IbvCq>();
+        // From here on it is destroyed when it is dropped.
+        let mut cq = Self {
+            raw,
+            ring: CqRing { base: NonNull::dangling(), entries: 0, entry_size: 0 },
+            unsolicited: init.unsolicited,
+            context: context.clone(),
+        };
+        cq.ring = cq.query(init)?;
+        Ok(Arc::new(cq))
+    }
+
+    /// Where the ring is, as promised to core or not at all.
+    fn query(&self, init: &CqInit) -> Result<CqRing, Error> {
+        let mut attr = EfadvCqAttr::zeroed();
+        let len = size_of::<EfadvCqAttr>() as u32;
+        // SAFETY: a live queue, and a struct of that length.
+        let returned = unsafe { self.context.table.efadv_query_cq(self.raw(), &mut attr, len) };
+        answered(Verb::CreateCq, returned.map_err(|_| too_old())?)?;
+        let base = ring_of::<AtomicWord>(attr.buffer.cast(), Verb::CreateCq)?;
+        let entries = attr.num_entries;
+        let possible = entries.is_power_of_two() && (init.entries..=MAX_ENTRIES).contains(&entries);
+        match u8::try_from(attr.entry_size) {
+            // Without room for the GID where it was asked for, its bytes would be the next entry's.
+            Ok(entry_size @ (16 | 32)) if possible && (entry_size == 32 || !init.sgid) => {
+                Ok(CqRing { base, entries, entry_size })
+            }
+            _ => Err(Error::Device { verb: Verb::CreateCq, errno: libc::EPROTO }),
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut IbvCq {
+        self.raw.as_ptr()
+    }
+}
+
+/// Entries that a ring may have for core.
+pub(super) const MAX_ENTRIES: u32 = 32768;
+
+/// What a device is never asked, since it was not opened with a library that lacks the call.
+pub(super) fn too_old() -> Error {
+    Error::Device { verb: Verb::CreateCq, errno: libc::ENOSYS }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: made, and destroyed once; queue pairs on it keep it.
+        let returned = unsafe { self.context.table.ibv_destroy_cq(self.raw()) };
+        if answered(Verb::CreateCq, returned).is_err() {
+            self.context.leaks.count_object();
+        }
+    }
+}
