@@ -47,7 +47,7 @@ impl<P: Provider> Context<P> {
 
     /// How operations reach it.
     pub fn data_path(&self) -> DataPath {
-        DataPath::Direct
+        self.provider.data_path()
     }
 
     /// What the device can do.
@@ -82,12 +82,15 @@ impl<P: Provider> Context<P> {
 pub enum DataPath {
     /// This crate writes and reads the device's queues itself.
     Direct,
+    /// This crate writes and reads queues in memory, which the provider translates into calls of libibverbs and back.
+    Verbs,
 }
 
 impl core::fmt::Display for DataPath {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Direct => f.write_str("direct"),
+            Self::Verbs => f.write_str("verbs"),
         }
     }
 }

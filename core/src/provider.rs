@@ -13,7 +13,7 @@ use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
 use crate::qp::{QpAttr, QpState, QpType};
 use crate::ring::{AtomicWord, Slot};
-use crate::{Caps, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
+use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 
 /// A driver of EFA devices.
 ///
@@ -58,9 +58,20 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     fn entropy(&self) -> u64;
     /// What could not be released so far.
     fn leaks(&self) -> &Leaks;
+    /// How operations reach the device.
+    fn data_path(&self) -> DataPath {
+        DataPath::Direct
+    }
     /// Lets a software device take its turn; nothing on hardware. Never blocks.
     #[inline(always)]
     fn progress(&self) {}
+    /// Entries of a queue pair's rings were announced. For providers that hand them on by a library's calls
+    /// ([`DataPath::Verbs`]); nothing where the device sees its doorbells. Never blocks.
+    #[inline(always)]
+    fn announced(&self, _qp: &Self::Qp) {}
+    /// A completion queue's ring is about to be read: for providers that fill it by a library's calls. Never blocks.
+    #[inline(always)]
+    fn collect(&self, _cq: &Self::Cq) {}
 
     /// Makes a protection domain.
     ///

@@ -7,34 +7,26 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use efa_core::qp::{Depth, Srd, Ud};
-use efa_core::{Context, Token};
+use efa_core::qp::{Depth, SendOnly, Ud};
+use efa_core::{Context, DataPath, Token};
 
+use crate::Device;
 use crate::loader::{Table, called, table};
 
 #[test]
 fn every_function_of_the_table_is_called() {
-    let devices = match crate::devices() {
-        Ok(devices) => devices,
-        Err(error) => {
-            assert!(std::env::var_os("EFA_OS_DEVICE").is_none_or(|value| value != "required"), "{error}");
-            writeln!(std::io::stdout().lock(), "\nfigure: efa-os: skipped the calls: {error}").unwrap();
-            return;
+    let required = std::env::var("EFA_OS_REQUIRED").unwrap_or_default();
+    for path in [DataPath::Direct, DataPath::Verbs] {
+        match crate::devices().and_then(|_| crate::list()?.into_iter().map(|listed| listed.open_with(path)).collect()) {
+            Ok(devices) => Vec::into_iter(devices).for_each(use_all),
+            Err(error) if required.contains(&path.to_string()) => panic!("{path}: {error}"),
+            Err(error) => {
+                writeln!(std::io::stdout().lock(), "\nfigure: efa-os: skipped the calls of {path}: {error}").unwrap();
+            }
         }
-    };
-    for device in devices {
-        let ctx = Context::open(device);
-        let pd = ctx.alloc_pd().unwrap();
-        let srd = pd.endpoint(ctx.require::<Srd>().unwrap(), Depth::new(4, 4)).unwrap();
-        let mut ud = pd.endpoint(ctx.require::<Ud>().unwrap(), Depth::new(4, 4)).unwrap();
-        let (to_ud, _) = efa_core::connect::introduce(&ud, &ud).unwrap();
-        ud.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
-        ud.post(to_ud.send_inline(b"x"), Token(2)).unwrap();
-        while ud.in_flight() > 0 {
-            ud.poll();
-        }
-        drop(srd.query().unwrap());
-        assert_eq!((ctx.leaks().queue_pairs(), ctx.leaks().regions(), ctx.leaks().objects()), (0, 0, 0));
+    }
+    if required.is_empty() {
+        return;
     }
     let here = table().unwrap();
     let optional = Table::OPTIONAL.iter().filter(|symbol| here.has(symbol.name));
@@ -43,4 +35,19 @@ fn every_function_of_the_table_is_called() {
     let not: Vec<_> = all.difference(&called).collect();
     assert!(not.is_empty(), "never called: {not:?}");
     writeln!(std::io::stdout().lock(), "\nfigure: efa-os: {} functions of the libraries called", all.len()).unwrap();
+}
+
+fn use_all(device: Device) {
+    let ctx = Context::open(device);
+    let pd = ctx.alloc_pd().unwrap();
+    let srd = pd.endpoint(ctx.require::<SendOnly>().unwrap(), Depth::new(4, 4)).unwrap();
+    let mut ud = pd.endpoint(ctx.require::<Ud>().unwrap(), Depth::new(4, 4)).unwrap();
+    let (to_ud, _) = efa_core::connect::introduce(&ud, &ud).unwrap();
+    ud.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+    ud.post(to_ud.send_inline(b"x"), Token(2)).unwrap();
+    while ud.in_flight() > 0 {
+        ud.poll();
+    }
+    drop(srd.query().unwrap());
+    assert_eq!((ctx.leaks().queue_pairs(), ctx.leaks().regions(), ctx.leaks().objects()), (0, 0, 0));
 }

@@ -11,11 +11,13 @@ use efa_core::flags::{Access, SendOps};
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState, QpType};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb};
+use efa_core::{
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb,
+};
 
 use crate::ffi::*;
 use crate::handle;
-use crate::loader::{Library, NeedsNewer, Node};
+use crate::loader::{Library, NeedsNewer, Node, Table};
 
 /// An open EFA device; clones name the same one. It is closed when all that was made of it is gone.
 ///
@@ -36,26 +38,50 @@ struct Inner {
     generations: Mutex<HashMap<u16, u16>>,
 }
 
-/// Where the rings are known, core's direct data path can run.
-const RINGS: Node = Node { library: Library::Libefa, name: "EFA_1.4", since: Some(59) };
+/// The data path that is asked for, or the direct one where the library tells where the rings are.
+///
+/// # Errors
+/// [`NeedsNewer`] with what is missing.
+fn data_path(table: &Table, path: Option<DataPath>) -> Result<DataPath, NeedsNewer> {
+    let direct = ["efadv_query_qp_wqs", "efadv_query_cq"].iter().all(|name| table.has(name));
+    let verbs = ["efadv_create_cq", "efadv_cq_from_ibv_cq_ex"].iter().all(|name| table.has(name));
+    let needs = |what, name, since| {
+        let need = Node { library: Library::Libefa, name, since: Some(since) };
+        NeedsNewer { what, have: table.have(Library::Libefa), need }
+    };
+    match path {
+        _ if !verbs => Err(needs("a completion queue that says what this crate asks of it", "EFA_1.2", 43)),
+        Some(DataPath::Direct) if !direct => Err(needs("the direct data path", "EFA_1.4", 59)),
+        Some(path) => Ok(path),
+        None if direct => Ok(DataPath::Direct),
+        None => Ok(DataPath::Verbs),
+    }
+}
 
 impl Device {
-    /// The EFA device of an open context.
-    pub(crate) fn of(context: handle::Context, name: &str, guid: u64) -> Result<Self, crate::Error> {
+    /// The EFA device of an open context, by the data path that is asked for, or by the best that there is.
+    pub(crate) fn of(
+        mut context: handle::Context,
+        name: &str,
+        guid: u64,
+        path: Option<DataPath>,
+    ) -> Result<Self, crate::Error> {
         let failed = |call| move |errno| crate::Error::Call { call, device: name.to_owned(), errno };
         let efa = match context.query_efa() {
             Err(libc::EOPNOTSUPP) => return Err(crate::Error::NotEfa { device: name.to_owned() }),
             efa => efa.map_err(failed("efadv_query_device"))?,
         };
         let table = context.table;
-        if !table.has("efadv_query_qp_wqs") || !table.has("efadv_query_cq") {
-            let have = table.have(Library::Libefa);
-            return Err(NeedsNewer { what: "the data path over the device's own queues", have, need: RINGS }.into());
-        }
+        context.path = data_path(table, path)?;
         let device = context.query_device().map_err(failed("ibv_query_device"))?;
         let port = context.query_port().map_err(failed("ibv_query_port"))?;
         let gid = context.query_gid().map_err(failed("ibv_query_gid"))?;
-        let caps = caps(&efa, table.has("efadv_get_max_sq_depth"));
+        let mut caps = caps(&efa, table.has("efadv_get_max_sq_depth"));
+        let direct = context.path == DataPath::Direct;
+        if !direct {
+            // What the translation has no words for.
+            caps -= Caps::WIDE_ENTRIES | Caps::INLINE_WRITE | Caps::UNSOLICITED_WRITE_RECV;
+        }
         let limits = limits(&efa, &device, &port, context.max_send_depth());
         let mut inner = Inner {
             libraries: [Library::Libibverbs, Library::Libefa].map(|library| table.have(library)),
@@ -68,7 +94,9 @@ impl Device {
             limits,
             generations: Mutex::default(),
         };
-        inner.learn_least_depth();
+        if direct {
+            inner.learn_least_depth();
+        }
         Ok(Self(Arc::new(inner)))
     }
 
@@ -233,6 +261,22 @@ unsafe impl Provider for Device {
 
     fn gid(&self) -> Gid {
         self.0.gid
+    }
+
+    fn data_path(&self) -> DataPath {
+        self.0.context.path
+    }
+
+    #[inline]
+    fn announced(&self, qp: &Qp) {
+        qp.0.announced();
+    }
+
+    #[inline]
+    fn collect(&self, cq: &Cq) {
+        if let Some(completions) = &cq.0.completions {
+            completions.collect();
+        }
     }
 
     fn entropy(&self) -> u64 {

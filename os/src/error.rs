@@ -36,6 +36,15 @@ pub enum Error {
         /// Its errno.
         errno: i32,
     },
+    /// A variable of the environment has a value that is not understood.
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What is accepted.
+        accepted: &'static str,
+    },
     /// What core or the device says of a call to it.
     Core(efa_core::Error),
 }
@@ -89,6 +98,7 @@ impl fmt::Display for Error {
                     _ => Ok(()),
                 }
             }
+            Self::Variable { name, value, accepted } => write!(f, "{name} is {value:?}: it may be {accepted}"),
             Self::Core(error) => error.fmt(f),
         }
     }

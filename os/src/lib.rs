@@ -32,11 +32,14 @@
 //! | `list` | the devices, and which of them are EFA's |
 //! | `device` | the provider |
 //! | `handle` | the device's objects, which release what they own |
+//! | `verbs` | the data path through the library's calls |
 //! | `loader` | the libraries and the table of their functions |
 //! | `ffi`, `same` | what C's headers declare, compared with them by a test, and with core's numbers |
 //! | `error`, `absent` | what can go wrong, and what to do about it |
 //!
-//! libefa from EFA_1.4 (rdma-core 59) on is needed, which tells where the device's queues are.
+//! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
+//! direct data path. Before, down to EFA_1.2 (43), operations go through the library's calls: the verbs path, which has
+//! neither wide entries nor unsolicited receive. `EFA_OS_DATA_PATH` chooses, and [`efa_core::Context::data_path`] tells.
 
 #![deny(unsafe_code)]
 
@@ -50,6 +53,7 @@ mod handle;
 mod list;
 mod loader;
 mod same;
+mod verbs;
 
 pub use absent::Absent;
 pub use device::{Cq, Device, Pd, Qp};

@@ -7,6 +7,8 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use efa_core::DataPath;
+
 use crate::Error;
 use crate::absent::Absent;
 use crate::device::Device;
@@ -127,16 +129,40 @@ impl Listed {
         self.guid
     }
 
-    /// Opens it.
+    /// Opens it, by the data path that `EFA_OS_DATA_PATH` names (`direct` or `verbs`), or by the best that there is: direct
+    /// where libefa tells where the device's queues are. [`Context::data_path`](efa_core::Context::data_path) says which.
     ///
     /// # Errors
-    /// [`Error::NotEfa`] for a device of another kind, [`Error::NeedsNewer`] with libraries that are too old, or what the
-    /// device answered.
+    /// [`Error::NotEfa`] for a device of another kind, [`Error::NeedsNewer`] with libraries that are too old,
+    /// [`Error::Variable`], or what the device answered.
     pub fn open(&self) -> Result<Device, Error> {
+        self.open_by(path_of_environment()?)
+    }
+
+    /// Opens it by this data path.
+    ///
+    /// # Errors
+    /// As [`Listed::open`].
+    pub fn open_with(&self, path: DataPath) -> Result<Device, Error> {
+        self.open_by(Some(path))
+    }
+
+    fn open_by(&self, path: Option<DataPath>) -> Result<Device, Error> {
         // SAFETY: of a list that is not freed.
         let context = unsafe { Context::open(self.list.table, self.device) };
         let failed = |call| move |errno| Error::Call { call, device: self.name.clone(), errno };
-        Device::of(context.map_err(failed("ibv_open_device"))?, &self.name, self.guid)
+        Device::of(context.map_err(failed("ibv_open_device"))?, &self.name, self.guid, path)
+    }
+}
+
+const PATH: &str = "EFA_OS_DATA_PATH";
+
+fn path_of_environment() -> Result<Option<DataPath>, Error> {
+    match std::env::var(PATH).as_deref() {
+        Err(_) | Ok("") => Ok(None),
+        Ok("direct") => Ok(Some(DataPath::Direct)),
+        Ok("verbs") => Ok(Some(DataPath::Verbs)),
+        Ok(value) => Err(Error::Variable { name: PATH, value: value.to_owned(), accepted: "direct, verbs" }),
     }
 }
 

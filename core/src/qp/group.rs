@@ -135,6 +135,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             let (asked, limit) = (asked.into(), self.capacity.into());
             return Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit });
         }
+        self.provider.collect(&self.cq);
         if self.left_over > 0 && !self.queue.is_empty() {
             return Err(Error::UnreadCompletions { at_most: self.left_over });
         }
@@ -196,6 +197,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
 
     #[inline]
     fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
+        self.provider.collect(&self.cq);
         loop {
             let Some(Consumed { entry, good }) = self.queue.next() else {
                 self.left_over = 0;

@@ -38,8 +38,8 @@ pub(crate) struct Inner<P: Provider> {
 /// Dropped in this order, which is R34's: the queue pair, its completion queues, its domain.
 struct Handles<P: Provider> {
     qp: P::Qp,
-    _send: P::Cq,
-    _recv: P::Cq,
+    send: P::Cq,
+    recv: P::Cq,
     pd: P::Pd,
 }
 
@@ -134,7 +134,7 @@ impl<P: Provider> Inner<P> {
             cause: None,
             stats: Stats::default(),
             destroyed: false,
-            handles: ManuallyDrop::new(Handles { qp, _send: send_cq, _recv: recv_cq, pd: pd.clone() }),
+            handles: ManuallyDrop::new(Handles { qp, send: send_cq, recv: recv_cq, pd: pd.clone() }),
         };
         let (asked, given) = (K::Entries::BYTES, queues.send.entry_size);
         // Not before: it is destroyed when it is dropped. What is posted relies on this.
@@ -148,6 +148,40 @@ impl<P: Provider> Inner<P> {
     /// An unsolicited arrival was read.
     pub(crate) fn unsolicited_read(&mut self) {
         self.provider.unsolicited_read(&self.handles.qp);
+    }
+
+    /// Announces the one operation that was written.
+    #[inline(always)]
+    pub(crate) fn announce_send(&mut self) {
+        self.send.announce();
+        self.provider.announced(&self.handles.qp);
+    }
+
+    /// Announces the operations that were staged.
+    #[inline(always)]
+    pub(crate) fn announce_staged(&mut self) {
+        self.send.announce_staged();
+        self.provider.announced(&self.handles.qp);
+    }
+
+    /// Announces the receives that were staged.
+    #[inline(always)]
+    pub(crate) fn announce_recvs(&mut self) {
+        self.recv.announce();
+        self.provider.announced(&self.handles.qp);
+    }
+
+    /// Has its own completion queues filled, where that takes calls.
+    #[inline(always)]
+    pub(crate) fn collect(&mut self) {
+        match self.completions {
+            Completions::Own { .. } => {
+                self.provider.collect(&self.handles.send);
+                self.provider.collect(&self.handles.recv);
+            }
+            Completions::One(_) => self.provider.collect(&self.handles.recv),
+            Completions::Grouped => {}
+        }
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
@@ -165,6 +199,7 @@ impl<P: Provider> Inner<P> {
     /// After a move to RESET: the rings start over, in a new life that peers must resolve anew.
     pub(crate) fn start_over(&mut self, id: u32) {
         self.identity.id = id;
+        self.collect();
         self.stats.stale = self.stats.stale.saturating_add(self.completions.drain());
         self.send.rewind(id);
         self.recv.rewind();

@@ -62,7 +62,7 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
     pub fn submit(self) -> usize {
         let count = self.len();
         if count > 0 {
-            self.inner.send.announce_staged();
+            self.inner.announce_staged();
         }
         count
     }

@@ -28,13 +28,14 @@ impl<P: Provider> Inner<P> {
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
         if self.send.staged() != 0 {
-            self.send.announce_staged();
+            self.announce_staged();
         }
     }
 
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
     pub(crate) fn poll_ready(&mut self) -> Option<Event> {
+        self.collect();
         let Completions::Own { send, recv, turn } = &mut self.completions else { return self.poll_shared() };
         match (recv.peek(), send.peek()) {
             // Whose turn it is goes first, lest one keep the other waiting.

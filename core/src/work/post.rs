@@ -68,7 +68,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         let parts = self.inner.checked::<K, O>(operation)?;
         let written = self.inner.send.write(token.0, parts);
         debug_assert!(written, "there was room");
-        self.inner.send.announce();
+        self.inner.announce_send();
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         S: CanReceive,
     {
         self.inner.stage_recv::<K, T>(target, token)?;
-        self.inner.recv.announce();
+        self.inner.announce_recvs();
         Ok(())
     }
 
@@ -141,7 +141,7 @@ struct StagedRecvs<'q, P: Provider> {
 impl<P: Provider> Drop for StagedRecvs<'_, P> {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.inner.recv.announce();
+            self.inner.announce_recvs();
         }
     }
 }

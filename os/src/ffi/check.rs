@@ -89,6 +89,18 @@ fn structs_and_constants_are_as_the_headers_have_them() {
             ours.insert(format!("{c}.{name}: size"), field.size as i64);
         }
     }
+    // Seen from its last member: it grows at its front.
+    macro_rules! tail {
+        ($($field:ident)*) => {
+            $({
+                let (what, c) = (concat!("verbs_context.", stringify!($field)), stringify!($field));
+                ask(what, &format!("offsetof(struct verbs_context, context) - offsetof(struct verbs_context, {c})"));
+                let of = core::mem::offset_of!(super::VerbsContextTail, context);
+                ours.insert(what.to_owned(), (of - core::mem::offset_of!(super::VerbsContextTail, $field)) as i64);
+            })*
+        };
+    }
+    tail!(create_qp_ex get_srq_num create_srq_ex open_xrcd close_xrcd sz);
     for constant in declared.constants.iter().filter(|constant| constant.since <= release) {
         ask(constant.name, constant.name);
         ours.insert(constant.name.to_owned(), constant.value);

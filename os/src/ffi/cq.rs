@@ -7,6 +7,9 @@ use core::ffi::{c_int, c_void};
 use super::layout::layouts;
 use super::{IbvContext, IbvPd, Unused};
 
+/// A reader of a completion's field; none if the queue was made without it (R31).
+pub(crate) type Read32 = Option<unsafe extern "C" fn(*mut IbvCqEx) -> u32>;
+
 layouts! {
     /// Where completion events come from.
     struct IbvCompChannel = "struct ibv_comp_channel" {
@@ -42,17 +45,17 @@ layouts! {
         comp_mask: u32,
         status: c_int,
         wr_id: u64,
-        start_poll: Unused,
+        start_poll: Option<unsafe extern "C" fn(*mut IbvCqEx, *mut IbvPollCqAttr) -> c_int>,
         next_poll: Unused,
-        end_poll: Unused,
-        read_opcode: Unused,
-        read_vendor_err: Unused,
-        read_byte_len: Unused,
-        read_imm_data: Unused,
-        read_qp_num: Unused,
-        read_src_qp: Unused,
-        read_wc_flags: Unused,
-        read_slid: Unused,
+        end_poll: Option<unsafe extern "C" fn(*mut IbvCqEx)>,
+        read_opcode: Option<unsafe extern "C" fn(*mut IbvCqEx) -> c_int>,
+        read_vendor_err: Read32,
+        read_byte_len: Read32,
+        read_imm_data: Read32,
+        read_qp_num: Read32,
+        read_src_qp: Read32,
+        read_wc_flags: Read32,
+        read_slid: Read32,
         read_sl: Unused,
         read_dlid_path_bits: Unused,
         read_completion_ts: Unused,
@@ -72,5 +75,20 @@ layouts! {
         comp_mask: u32,
         flags: u32,
         parent_domain: *mut IbvPd,
+    }
+
+    /// How a poll begins.
+    struct IbvPollCqAttr = "struct ibv_poll_cq_attr" {
+        comp_mask: u32,
+    }
+
+    const {
+        IBV_WC_EX_WITH_BYTE_LEN: u64 = 1;
+        IBV_WC_EX_WITH_IMM: u64 = 1 << 1;
+        IBV_WC_EX_WITH_QP_NUM: u64 = 1 << 2;
+        IBV_WC_EX_WITH_SRC_QP: u64 = 1 << 3;
+        IBV_WC_EX_WITH_SLID: u64 = 1 << 4;
+        IBV_WC_WITH_IMM: u32 = 1 << 1;
+        IBV_WC_RECV_RDMA_WITH_IMM: c_int = 129;
     }
 }

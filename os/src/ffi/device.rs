@@ -5,6 +5,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use super::layout::layouts;
+use super::{IbvQp, IbvQpInitAttrEx, IbvRecvWr};
 
 /// A pointer to a function that is never called through it.
 pub(crate) type Unused = *mut c_void;
@@ -60,7 +61,7 @@ layouts! {
         _compat_modify_qp: Unused,
         _compat_destroy_qp: Unused,
         post_send: Unused,
-        post_recv: Unused,
+        post_recv: Option<unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int>,
         _compat_create_ah: Unused,
         _compat_destroy_ah: Unused,
         _compat_attach_mcast: Unused,
@@ -143,6 +144,20 @@ layouts! {
     struct IbvGid = "union ibv_gid" {
         raw: IbvGidBytes,
     }
+}
+
+/// The end of `struct verbs_context`, whose last member is the [`IbvContext`] that the library gave: it grows at its
+/// front, and its size says which members exist.
+#[repr(C)]
+pub(crate) struct VerbsContextTail {
+    pub(crate) create_qp_ex: Option<unsafe extern "C" fn(*mut IbvContext, *mut IbvQpInitAttrEx) -> *mut IbvQp>,
+    pub(crate) get_srq_num: Unused,
+    pub(crate) create_srq_ex: Unused,
+    pub(crate) open_xrcd: Unused,
+    pub(crate) close_xrcd: Unused,
+    pub(crate) placeholder: u64,
+    pub(crate) sz: usize,
+    pub(crate) context: IbvContext,
 }
 
 /// The bytes of a GID, aligned as C's union is.

@@ -2,7 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use core::ffi::c_int;
+
 use super::layout::layouts;
+use super::{IbvGid, Unused};
 
 layouts! {
     /// What a device can do.
@@ -62,6 +65,13 @@ layouts! {
         wc_flags: u64,
         flags: u64 => 59,
         ext_mem_dmabuf: EfadvExtMemDmabuf => 59,
+    }
+
+    /// A completion queue's readers of libefa's own.
+    struct EfadvCq = "struct efadv_cq" {
+        comp_mask: u64,
+        wc_read_sgid: Option<unsafe extern "C" fn(*mut EfadvCq, *mut IbvGid) -> c_int>,
+        wc_is_unsolicited: Unused => 52,
     }
 
     /// How many entries a send queue may have of what it is to hold.

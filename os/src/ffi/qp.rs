@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 
 use super::layout::layouts;
-use super::{IbvAhAttr, IbvContext, IbvCq, IbvPd, Unused};
+use super::{IbvAh, IbvAhAttr, IbvContext, IbvCq, IbvPd, Unused};
 
 layouts! {
     /// A queue pair.
@@ -71,6 +71,51 @@ layouts! {
         rx_hash_conf: IbvRxHashConf,
         source_qpn: u32,
         send_ops_flags: u64,
+    }
+
+    /// A queue pair with the calls that post on it. An operation that it was not made with has none (R06).
+    struct IbvQpEx = "struct ibv_qp_ex" {
+        qp_base: IbvQp,
+        comp_mask: u64,
+        wr_id: u64,
+        wr_flags: u32,
+        wr_atomic_cmp_swp: Unused,
+        wr_atomic_fetch_add: Unused,
+        wr_bind_mw: Unused,
+        wr_local_inv: Unused,
+        wr_rdma_read: Option<unsafe extern "C" fn(*mut IbvQpEx, u32, u64)>,
+        wr_rdma_write: Option<unsafe extern "C" fn(*mut IbvQpEx, u32, u64)>,
+        wr_rdma_write_imm: Option<unsafe extern "C" fn(*mut IbvQpEx, u32, u64, u32)>,
+        wr_send: Option<unsafe extern "C" fn(*mut IbvQpEx)>,
+        wr_send_imm: Option<unsafe extern "C" fn(*mut IbvQpEx, u32)>,
+        wr_send_inv: Unused,
+        wr_send_tso: Unused,
+        wr_set_ud_addr: Option<unsafe extern "C" fn(*mut IbvQpEx, *mut IbvAh, u32, u32)>,
+        wr_set_xrc_srqn: Unused,
+        wr_set_inline_data: Option<unsafe extern "C" fn(*mut IbvQpEx, *mut c_void, usize)>,
+        wr_set_inline_data_list: Unused,
+        wr_set_sge: Unused,
+        wr_set_sge_list: Option<unsafe extern "C" fn(*mut IbvQpEx, usize, *const IbvSge)>,
+        wr_start: Option<unsafe extern "C" fn(*mut IbvQpEx)>,
+        wr_complete: Option<unsafe extern "C" fn(*mut IbvQpEx) -> c_int>,
+        wr_abort: Option<unsafe extern "C" fn(*mut IbvQpEx)>,
+        wr_atomic_write: Unused,
+        wr_flush: Unused => 45,
+    }
+
+    /// A local buffer.
+    struct IbvSge = "struct ibv_sge" {
+        addr: u64,
+        length: u32,
+        lkey: u32,
+    }
+
+    /// A receive to post.
+    struct IbvRecvWr = "struct ibv_recv_wr" {
+        wr_id: u64,
+        next: *mut IbvRecvWr,
+        sg_list: *mut IbvSge,
+        num_sge: c_int,
     }
 
     /// What a queue pair is moved with, or tells.

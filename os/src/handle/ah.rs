@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use efa_core::peer::{Ah, AhAttr, AhObject};
@@ -16,7 +17,7 @@ use crate::ffi::*;
 struct Handle {
     object: AhObject,
     raw: NonNull<IbvAh>,
-    gid: Gid,
+    attr: AhAttr,
     pd: Arc<Pd>,
 }
 
@@ -24,10 +25,24 @@ struct Handle {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry(NonNull<AhObject>);
 
-type Map<'a> = MutexGuard<'a, std::collections::HashMap<Gid, Entry>>;
+/// The address handles of a domain.
+#[derive(Default)]
+pub(super) struct Handles {
+    /// One for each GID (R28).
+    by_gid: HashMap<Gid, Entry>,
+    /// For those who have an entry of core's, which names the number.
+    by_number: HashMap<u16, NonNull<IbvAh>>,
+}
+
+impl Handles {
+    pub(super) fn numbered(&self, ahn: u16) -> Option<NonNull<IbvAh>> {
+        self.by_number.get(&ahn).copied()
+    }
+}
 
 impl Pd {
-    fn lock(&self) -> Map<'_> {
+    /// The address handles, which are alive while this is held.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Handles> {
         self.ahs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,9 +53,10 @@ impl Pd {
     pub(crate) fn create_ah(self: &Arc<Self>, gid: Gid) -> Result<Ah, Error> {
         loop {
             let mut map = self.lock();
-            let Some(entry) = map.get(&gid) else {
-                let object = self.make(gid)?;
-                map.insert(gid, Entry(object));
+            let Some(entry) = map.by_gid.get(&gid) else {
+                let (object, raw, ahn) = self.make(gid)?;
+                map.by_gid.insert(gid, Entry(object));
+                map.by_number.insert(ahn.0, raw);
                 // SAFETY: made with one handle, and there until `release` was called.
                 return Ok(unsafe { Ah::from_object(object) });
             };
@@ -57,7 +73,7 @@ impl Pd {
     }
 
     /// Makes an address handle. Port and global routing are the only ones there are (R28); no other field has a meaning.
-    fn make(self: &Arc<Self>, gid: Gid) -> Result<NonNull<AhObject>, Error> {
+    fn make(self: &Arc<Self>, gid: Gid) -> Result<(NonNull<AhObject>, NonNull<IbvAh>, Ahn), Error> {
         let table = self.context.table;
         let mut attr = IbvAhAttr::zeroed();
         (attr.is_global, attr.port_num) = (1, 1);
@@ -74,8 +90,8 @@ impl Pd {
             return Err(error);
         }
         let attr = AhAttr { ahn: Ahn(known.ahn), gid, pd: self.id };
-        let handle = Box::new(Handle { object: AhObject::new(attr, release), raw, gid, pd: self.clone() });
-        Ok(NonNull::from(Box::leak(handle)).cast())
+        let handle = Box::new(Handle { object: AhObject::new(attr, release), raw, attr, pd: self.clone() });
+        Ok((NonNull::from(Box::leak(handle)).cast(), raw, attr.ahn))
     }
 
     /// Destroys an address handle, or leaks and counts it.
@@ -95,10 +111,11 @@ impl Pd {
 /// `object` is of [`Pd::make`], and its last handle was dropped.
 unsafe fn release(object: NonNull<AhObject>) {
     // SAFETY: `make` gave the address of the handle; who counts it meanwhile finds no count left.
-    let Handle { raw, gid, pd, .. } = unsafe { object.cast::<Handle>().as_ref() };
-    let (raw, pd) = (*raw, pd.clone());
+    let Handle { raw, attr, pd, .. } = unsafe { object.cast::<Handle>().as_ref() };
+    let (raw, attr, pd) = (*raw, *attr, pd.clone());
     let mut map = pd.lock();
-    map.remove(gid);
+    map.by_gid.remove(&attr.gid);
+    map.by_number.remove(&attr.ahn.0);
     // SAFETY: of that domain, and destroyed once, by the last handle's drop.
     unsafe { pd.destroy(raw) };
     // SAFETY: leaked by `make`, and taken back once: nobody finds it in the map any more.

@@ -4,12 +4,11 @@
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use efa_core::{Error, Gid, Leaks, PdId, Verb};
+use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 
-use super::ah::Entry;
+use super::ah::Handles;
 use super::{answered, made};
 use crate::error::{answer, errno};
 use crate::ffi::*;
@@ -20,6 +19,8 @@ pub(crate) struct Context {
     raw: NonNull<IbvContext>,
     pub(crate) table: &'static Table,
     pub(crate) leaks: Leaks,
+    /// How its queue pairs are posted on.
+    pub(crate) path: DataPath,
 }
 
 // SAFETY: the verbs may be called from any thread, with any open device.
@@ -39,7 +40,7 @@ impl Context {
         // SAFETY: by the caller's word.
         let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        Ok(Self { raw, table, leaks: Leaks::new() })
+        Ok(Self { raw, table, leaks: Leaks::new(), path: DataPath::Direct })
     }
 
     /// The open device, for calls to it.
@@ -101,6 +102,41 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Makes a queue pair with operations, of a type that is not libefa's own: what the header calls inline.
+    ///
+    /// # Errors
+    /// The errno.
+    ///
+    /// # Safety
+    /// What `attr` names is of this device, and alive.
+    pub(super) unsafe fn create_qp_ex(&self, attr: &mut IbvQpInitAttrEx) -> Result<NonNull<IbvQp>, c_int> {
+        // SAFETY: an open device's own field, which never changes.
+        let abi = unsafe { (*self.raw()).abi_compat };
+        if abi.addr() != usize::MAX {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let tail = self.raw().map_addr(|addr| addr - core::mem::offset_of!(VerbsContextTail, context));
+        let tail = tail.cast::<VerbsContextTail>();
+        // SAFETY: by that mark the context is the last member of a larger struct, before which its size stands.
+        if unsafe { (*tail).sz } < size_of::<VerbsContextTail>() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        // SAFETY: by its size the struct has this member, which never changes.
+        let create = unsafe { (*tail).create_qp_ex }.ok_or(libc::EOPNOTSUPP)?;
+        // SAFETY: the library's own call, with an open device; by the caller's word.
+        NonNull::new(unsafe { create(self.raw(), attr) }).ok_or_else(errno)
+    }
+
+    /// The call that posts receives.
+    pub(super) fn post_recv(&self) -> Option<PostRecv> {
+        // SAFETY: an open device's own field, which never changes.
+        unsafe { (*self.raw()).ops.post_recv }
+    }
+}
+
+type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
+
 impl Drop for Context {
     fn drop(&mut self) {
         // What is left of it, objects that could not be destroyed, the kernel ends with it.
@@ -114,8 +150,8 @@ pub(crate) struct Pd {
     raw: NonNull<IbvPd>,
     pub(crate) context: Arc<Context>,
     pub(crate) id: PdId,
-    /// The address handles in it by their GID (R28).
-    pub(super) ahs: Mutex<HashMap<Gid, Entry>>,
+    /// The address handles in it.
+    pub(super) ahs: Mutex<Handles>,
 }
 
 // SAFETY: the verbs may be called from any thread, with any domain.

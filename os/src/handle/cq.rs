@@ -6,17 +6,20 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use efa_core::ring::AtomicWord;
-use efa_core::{CqInit, CqRing, Error, Verb};
+use efa_core::{CqInit, CqRing, DataPath, Error, Verb};
 
 use super::{Context, answered, made};
 use crate::ffi::*;
 use crate::handle::qp::ring_of;
+use crate::verbs::{self, Completions};
 
 /// A completion queue; destroyed when its last handle is dropped, which queue pairs have too.
 pub(crate) struct Cq {
     raw: NonNull<IbvCq>,
     pub(crate) ring: CqRing,
     pub(crate) unsolicited: bool,
+    /// Where the ring is filled by the library's calls.
+    pub(crate) completions: Option<Completions>,
     pub(super) context: Arc<Context>,
 }
 
@@ -26,7 +29,7 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Makes a completion queue whose ring this process reads itself.
+    /// Makes a completion queue: over its own ring, or over one that the library's calls fill.
     ///
     /// # Errors
     /// What the device answered; EPROTO if it says something impossible of the ring.
@@ -35,21 +38,46 @@ impl Cq {
         let (mut attr, mut efa) = (IbvCqInitAttrEx::zeroed(), EfadvCqInitAttr::zeroed());
         attr.cqe = init.entries;
         efa.wc_flags |= if init.sgid { EFADV_WC_EX_WITH_SGID } else { 0 };
+        attr.wc_flags = if context.path == DataPath::Verbs { verbs::FIELDS } else { 0 };
         efa.wc_flags |= if init.unsolicited { EFADV_WC_EX_WITH_IS_UNSOLICITED } else { 0 };
         // libefa before 59 knows no more than the fields up to this.
         let len = core::mem::offset_of!(EfadvCqInitAttr, flags) as u32;
         // SAFETY: an open device, and structs of ours, of which the second has that length at least.
         let made_ex = unsafe { table.efadv_create_cq(context.raw(), &mut attr, &mut efa, len) };
-        let raw = made(Verb::CreateCq, made_ex.map_err(|_| too_old())?)?.cast::<IbvCq>();
+        let extended = made(Verb::CreateCq, made_ex.map_err(|_| too_old())?)?;
         // From here on it is destroyed when it is dropped.
         let mut cq = Self {
-            raw,
+            raw: extended.cast(),
             ring: CqRing { base: NonNull::dangling(), entries: 0, entry_size: 0 },
             unsolicited: init.unsolicited,
+            completions: None,
             context: context.clone(),
         };
-        cq.ring = cq.query(init)?;
+        if context.path == DataPath::Direct {
+            cq.ring = cq.query(init)?;
+        } else {
+            let completions = Self::over(context, extended, init)?;
+            cq.ring = completions.layout();
+            cq.completions = Some(completions);
+        }
         Ok(Arc::new(cq))
+    }
+
+    /// A ring that is filled by calls.
+    fn over(context: &Context, extended: NonNull<IbvCqEx>, init: &CqInit) -> Result<Completions, Error> {
+        let impossible = Error::Device { verb: Verb::CreateCq, errno: libc::EPROTO };
+        if !(1..=MAX_ENTRIES).contains(&init.entries) {
+            return Err(Error::Device { verb: Verb::CreateCq, errno: libc::EINVAL });
+        }
+        let efa = if init.sgid {
+            // SAFETY: a live queue of libefa's.
+            let efa = unsafe { context.table.efadv_cq_from_ibv_cq_ex(extended.as_ptr()) };
+            Some(NonNull::new(efa.map_err(|_| too_old())?).ok_or(impossible)?)
+        } else {
+            None
+        };
+        // SAFETY: made with these fields, and with the GID's if it was asked for; alive while its handle, which has the ring.
+        unsafe { Completions::new(extended, efa, init.entries) }.ok_or(impossible)
     }
 
     /// Where the ring is, as promised to core or not at all.

@@ -10,17 +10,20 @@ use std::sync::Arc;
 
 use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::ring::{AtomicWord, Slot};
-use efa_core::{Error, Limit, QpInit, Qpn, Queues, RecvRing, SendRing, Verb};
+use efa_core::{DataPath, Error, Limit, QpInit, Qpn, Queues, RecvRing, SendRing, Verb};
 
 use super::cq::{MAX_ENTRIES, too_old};
 use super::{Cq, Pd, answered, made};
 use crate::ffi::*;
+use crate::verbs::QueuePair;
 
 /// A queue pair. One that is dropped alive is destroyed, or leaked and counted.
 pub(crate) struct Qp {
     raw: NonNull<IbvQp>,
-    alive: bool,
+    life: Life,
     queues: Queues,
+    /// Where it is posted on by the library's calls.
+    posts: Option<QueuePair>,
     send_slots: NonNull<[Slot]>,
     recv_slots: NonNull<[Slot]>,
     pd: Arc<Pd>,
@@ -28,11 +31,20 @@ pub(crate) struct Qp {
     cqs: Option<[Arc<Cq>; 2]>,
 }
 
+/// How far it is with a queue pair's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Alive,
+    /// It could not be destroyed, and an old libefa has taken it apart all the same: nothing may be done with it.
+    Lost,
+    Gone,
+}
+
 // SAFETY: the verbs may be called from any thread; rings and slots are this handle's alone, and slots are `Send`.
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// Makes a queue pair whose rings this process writes itself.
+    /// Makes a queue pair: on its own rings, or on some that become the library's calls.
     ///
     /// # Errors
     /// What the device answered; [`Error::EntrySize`]; [`Error::BelowLimit`] with the depth that the device has at least;
@@ -51,22 +63,26 @@ impl Qp {
         };
         let (raw, cap) = match init.qp_type {
             QpType::Srd => Self::create_srd(pd, send, recv, init, cap)?,
-            QpType::Ud => Self::create_ud(pd, send, recv, cap)?,
+            QpType::Ud => Self::create_ud(pd, send, recv, init, cap)?,
         };
         // SAFETY: just made, and nobody changes its number.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         // From here on it is destroyed when it is dropped, whatever is found out about it.
         let mut qp = Self {
             raw,
-            alive: true,
+            life: Life::Alive,
             queues: nothing(),
+            posts: None,
             send_slots: slots(0),
             recv_slots: slots(0),
             pd: pd.clone(),
             cqs: Some([send.clone(), recv.clone()]),
         };
         let qpn = u16::try_from(number).map_err(|_| refused(Verb::CreateQp, libc::EPROTO))?;
-        qp.queues = qp.query_rings(init, cap)?;
+        qp.queues = match pd.context.path {
+            DataPath::Direct => qp.query_rings(init, cap)?,
+            _ => qp.make_rings(init, cap, qpn)?,
+        };
         qp.queues.qpn = Qpn(qpn);
         qp.send_slots = slots(qp.queues.send.depth);
         qp.recv_slots = slots(qp.queues.recv.depth);
@@ -97,13 +113,79 @@ impl Qp {
         Ok((made(Verb::CreateQp, raw)?, attr.cap))
     }
 
-    fn create_ud(pd: &Pd, send: &Cq, recv: &Cq, cap: IbvQpCap) -> Result<(NonNull<IbvQp>, IbvQpCap), Error> {
-        let mut attr = IbvQpInitAttr::zeroed();
+    fn create_ud(
+        pd: &Pd,
+        send: &Cq,
+        recv: &Cq,
+        init: &QpInit,
+        cap: IbvQpCap,
+    ) -> Result<(NonNull<IbvQp>, IbvQpCap), Error> {
+        let mut attr = IbvQpInitAttrEx::zeroed();
         (attr.send_cq, attr.recv_cq) = (send.raw(), recv.raw());
         (attr.cap, attr.qp_type, attr.sq_sig_all) = (cap, IBV_QPT_UD, 1);
-        // SAFETY: a live domain, live queues of the same device, and a struct of ours.
-        let raw = unsafe { pd.context.table.ibv_create_qp(pd.raw(), &mut attr) };
-        Ok((made(Verb::CreateQp, raw)?, attr.cap))
+        (attr.comp_mask, attr.pd) = (IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, pd.raw());
+        attr.send_ops_flags = init.ops.bits().into();
+        // SAFETY: a live domain and live queues of that device.
+        let raw = unsafe { pd.context.create_qp_ex(&mut attr) };
+        Ok((raw.map_err(|errno| refused(Verb::CreateQp, errno))?, attr.cap))
+    }
+
+    /// Rings in memory, as deep as was asked for: the library's own may be deeper.
+    fn make_rings(&mut self, init: &QpInit, cap: IbvQpCap, qpn: u16) -> Result<Queues, Error> {
+        let impossible = refused(Verb::CreateQp, libc::EPROTO);
+        if init.entry_size != 64 {
+            return Err(Error::EntrySize { asked: init.entry_size, given: 64 });
+        }
+        let sge = u32::from(init.recv_sge.max(1));
+        let depth = init.send_depth.max(1).checked_next_power_of_two();
+        let descriptors = init.recv_depth.max(1).saturating_mul(sge).checked_next_power_of_two();
+        let (Some(depth), Some(descriptors)) = (depth, descriptors) else { return Err(impossible) };
+        let has_room = cap.max_send_wr >= depth && cap.max_recv_wr >= descriptors / sge;
+        if !has_room || depth > MAX_ENTRIES || descriptors > MAX_ENTRIES || !sge.is_power_of_two() {
+            return Err(impossible);
+        }
+        // SAFETY: a live queue pair, made with operations.
+        let extended = unsafe { self.table().ibv_qp_to_qp_ex(self.raw()) }.map_err(|_| too_old())?;
+        let extended = NonNull::new(extended).ok_or(impossible)?;
+        let post_recv = self.pd.context.post_recv().ok_or(impossible)?;
+        // SAFETY: the same queue pair, and its context's call; it is announced to only while it is alive.
+        let posts = unsafe { QueuePair::new(self.raw, extended, post_recv, qpn, depth, descriptors) };
+        let ((send, send_doorbell), (recv, recv_doorbell)) = (posts.send_ring(), posts.recv_ring());
+        self.posts = Some(posts);
+        Ok(Queues {
+            qpn: Qpn(qpn),
+            generation: 0,
+            send: SendRing {
+                entries: send,
+                doorbell: send_doorbell,
+                depth,
+                entry_size: 64,
+                max_batch: depth as u16,
+                inline: cap.max_inline_data.min(init.inline.into()).min(32) as u16,
+                req_id_64: false,
+                slots: NonNull::dangling(),
+            },
+            recv: RecvRing {
+                entries: recv,
+                doorbell: recv_doorbell,
+                descriptors,
+                depth: descriptors / sge,
+                max_sge: sge as u8,
+                slots: NonNull::dangling(),
+            },
+        })
+    }
+
+    /// Posts what core announced, where that takes calls.
+    pub(crate) fn announced(&self) {
+        let (Some(posts), Some([send, recv])) = (&self.posts, &self.cqs) else { return };
+        let (Some(send), Some(recv)) = (&send.completions, &recv.completions) else { return };
+        if self.life != Life::Alive {
+            return;
+        }
+        let handles = self.pd.lock();
+        // SAFETY: it is alive; address handles are while they are locked.
+        unsafe { posts.announced(|ahn| handles.numbered(ahn), send, recv) };
     }
 
     /// Where the rings are, as promised to core or not at all.
@@ -168,7 +250,7 @@ impl Qp {
     /// # Errors
     /// What the device answered.
     pub(crate) fn modify(&mut self, to: &QpAttr) -> Result<(), Error> {
-        if !self.alive {
+        if self.life != Life::Alive {
             return Err(refused(Verb::ModifyQp, libc::EINVAL));
         }
         let mut attr = IbvQpAttr::zeroed();
@@ -178,13 +260,17 @@ impl Qp {
         attr.en_sqd_async_notify = to.sqd_async_notify.into();
         // SAFETY: a live queue pair, and a struct of ours.
         let returned = unsafe { self.table().ibv_modify_qp(self.raw(), &mut attr, to.mask.bits() as c_int) };
-        answered(Verb::ModifyQp, returned)
+        answered(Verb::ModifyQp, returned)?;
+        if let Some(posts) = self.posts.as_ref().filter(|_| to.state == QpState::Reset) {
+            posts.reset();
+        }
+        Ok(())
     }
 
     /// # Errors
     /// What the device answered.
     pub(crate) fn query(&self) -> Result<QpState, Error> {
-        if !self.alive {
+        if self.life != Life::Alive {
             return Err(refused(Verb::QueryQp, libc::EINVAL));
         }
         let (mut attr, mut init) = (IbvQpAttr::zeroed(), IbvQpInitAttr::zeroed());
@@ -197,15 +283,21 @@ impl Qp {
     /// # Errors
     /// What the device answered; it is then still alive.
     pub(crate) fn destroy(&mut self) -> Result<(), Error> {
-        if !self.alive {
-            return Err(refused(Verb::DestroyQp, libc::EINVAL));
+        match self.life {
+            Life::Alive => {}
+            Life::Lost => return Err(refused(Verb::DestroyQp, libc::EIO)),
+            Life::Gone => return Err(refused(Verb::DestroyQp, libc::EINVAL)),
         }
-        // SAFETY: alive, so it was not destroyed yet. libefa asks the kernel first and unmaps the rings only if it agreed;
-        // core touches them no more then.
+        // SAFETY: alive, so it was not destroyed yet. A libefa that tells where rings are asks the kernel first and unmaps them only
+        // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
-        answered(Verb::DestroyQp, returned)?;
-        self.alive = false;
-        Ok(())
+        let answer = answered(Verb::DestroyQp, returned);
+        self.life = match answer {
+            Ok(()) => Life::Gone,
+            Err(_) if self.posts.is_some() => Life::Lost,
+            Err(_) => Life::Alive,
+        };
+        answer
     }
 
     fn table(&self) -> &'static crate::loader::Table {
@@ -219,7 +311,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        if self.alive && self.destroy().is_err() {
+        if self.life != Life::Gone && self.destroy().is_err() {
             self.pd.context.leaks.count_queue_pair();
             // The device may still use all of it.
             mem::forget((self.pd.clone(), self.cqs.take()));

@@ -168,8 +168,6 @@ table! {
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int;
         Libibverbs "IBVERBS_1.1" None;
-        fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> *mut IbvQp;
-        Libibverbs "IBVERBS_1.1" None;
         fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c_int) -> c_int;
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_query_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c_int, init: *mut IbvQpInitAttr) -> c_int;
@@ -183,8 +181,12 @@ table! {
         fn efadv_create_qp_ex(context: *mut IbvContext, attr: *mut IbvQpInitAttrEx, efa: *mut EfadvQpInitAttr, len: u32) -> *mut IbvQp;
     }
     optional {
+        Libibverbs "IBVERBS_1.6" Some(26);
+        fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx;
         Libefa "EFA_1.2" Some(43);
         fn efadv_create_cq(context: *mut IbvContext, attr: *mut IbvCqInitAttrEx, efa: *mut EfadvCqInitAttr, len: u32) -> *mut IbvCqEx;
+        Libefa "EFA_1.2" Some(43);
+        fn efadv_cq_from_ibv_cq_ex(cq: *mut IbvCqEx) -> *mut EfadvCq;
         Libefa "EFA_1.4" Some(59);
         fn efadv_query_qp_wqs(qp: *mut IbvQp, send: *mut EfadvWqAttr, recv: *mut EfadvWqAttr, len: u32) -> c_int;
         Libefa "EFA_1.4" Some(59);
@@ -206,19 +208,35 @@ impl Table {
         NeedsNewer { what: name, have: self.have(node.library), need: node }
     }
 
-    /// A library's file, and the newest version node of it that the table knows.
+    /// A library's file, and the newest version node that it has.
     pub(crate) fn have(&self, library: Library) -> String {
-        let newest = Self::OPTIONAL
-            .iter()
-            .rev()
-            .find(|symbol| symbol.node.library == library && self.has(symbol.name))
-            .or(Self::REQUIRED.iter().rev().find(|symbol| symbol.node.library == library));
         let handle = self.handles[library as usize];
-        match newest {
-            Some(symbol) => format!("{} at {}", symbol.node, file(handle, symbol.name)),
+        let known = MARKS.iter().filter(|mark| mark.node.library == library);
+        match known.rev().find(|mark| address(handle, mark.name).is_some()) {
+            Some(mark) => format!("{} at {}", mark.node, file(handle, mark.name)),
             None => library.to_string(),
         }
     }
+}
+
+/// A symbol of each version node, in their order: what tells how new a library is.
+const MARKS: &[Symbol] = &[
+    mark(Library::Libibverbs, "ibv_get_device_list", "IBVERBS_1.1", None),
+    mark(Library::Libibverbs, "ibv_reg_mr_iova2", "IBVERBS_1.8", Some(28)),
+    mark(Library::Libibverbs, "ibv_reg_dmabuf_mr", "IBVERBS_1.12", Some(34)),
+    mark(Library::Libibverbs, "ibv_is_fork_initialized", "IBVERBS_1.13", Some(35)),
+    mark(Library::Libibverbs, "ibv_query_qp_data_in_order", "IBVERBS_1.14", Some(36)),
+    mark(Library::Libefa, "efadv_query_device", "EFA_1.1", Some(26)),
+    mark(Library::Libefa, "efadv_create_cq", "EFA_1.2", Some(43)),
+    mark(Library::Libefa, "efadv_query_mr", "EFA_1.3", Some(50)),
+    mark(Library::Libefa, "efadv_query_cq", "EFA_1.4", Some(59)),
+    mark(Library::Libefa, "efadv_get_max_sq_depth", "EFA_1.5", Some(63)),
+    mark(Library::Libefa, "efadv_qp_from_ibv_qp_ex", "EFA_1.6", Some(64)),
+    mark(Library::Libefa, "efadv_create_comp_cntr", "EFA_1.7", Some(65)),
+];
+
+const fn mark(library: Library, name: &'static str, node: &'static str, since: Option<u32>) -> Symbol {
+    Symbol { name, node: Node { library, name: node, since } }
 }
 
 fn address(handle: Handle, name: &str) -> Option<NonNull<c_void>> {
@@ -244,6 +262,8 @@ fn missing(handle: Handle, symbol: &Symbol) -> LoadError {
 /// The file that a library lies in.
 fn file(handle: Handle, symbol: &str) -> String {
     let path = address(handle, symbol).and_then(dl::file_of);
+    // Its full name has its version.
+    let path = path.map(|path| path.canonicalize().unwrap_or(path));
     path.map_or_else(|| "a file that the loader does not name".to_owned(), |path| path.display().to_string())
 }
 
@@ -255,7 +275,7 @@ mod tests {
     fn each_symbol_is_in_the_version_node_that_the_table_says() {
         let table = super::super::table().unwrap();
         let mut found = 0;
-        for symbol in Table::REQUIRED.iter().chain(Table::OPTIONAL) {
+        for symbol in Table::REQUIRED.iter().chain(Table::OPTIONAL).chain(MARKS) {
             let handle = table.handles[symbol.node.library as usize];
             let Some(address) = address(handle, symbol.name) else { continue };
             let versioned = handle.versioned(&c_string(symbol.name), &c_string(symbol.node.name));
