@@ -105,6 +105,27 @@ impl Device {
         self.0.guid
     }
 
+    /// [`Provider::reg_mr`], the device seeing the first byte at `iova`, which is as far into a page as the memory is.
+    ///
+    /// # Errors
+    /// As `reg_mr`: EINVAL for another place in a page.
+    ///
+    /// # Safety
+    /// As for `reg_mr`.
+    pub unsafe fn reg_mr_at(
+        &self,
+        pd: &Pd,
+        memory: RawMemory,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, (RawMemory, Error)> {
+        if let Err(error) = self.ours(pd, Verb::RegMr) {
+            return Err((memory, error));
+        }
+        // SAFETY: by the caller's word.
+        unsafe { pd.0.register(memory, iova, access) }
+    }
+
     /// The libraries that drive it, libibverbs and libefa: the newest version node of each that is used here, and its file.
     pub fn libraries(&self) -> &[String; 2] {
         &self.0.libraries
@@ -303,11 +324,9 @@ unsafe impl Provider for Device {
     }
 
     unsafe fn reg_mr(&self, pd: &Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
-        if let Err(error) = self.ours(pd, Verb::RegMr) {
-            return Err((memory, error));
-        }
+        let iova = memory.parts().base.addr().get() as u64;
         // SAFETY: by the caller's word.
-        unsafe { pd.0.register(memory, access) }
+        unsafe { self.reg_mr_at(pd, memory, iova, access) }
     }
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {

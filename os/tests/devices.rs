@@ -5,50 +5,21 @@
 //! `EFA_OS_REQUIRED` names the path, by which `tests/run` makes that a failure.
 #![allow(missing_docs)]
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::num::NonZeroU32;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use common::{on_each_path, skipped};
 use efa_core::memory::{PageSize, Pages, RemoteRead};
 use efa_core::peer::Sender;
 use efa_core::qp::{Depth, Endpoint, InitAttr, QpKind, Srd, Ud, ops};
 use efa_core::work::Event;
-use efa_core::{Caps, Context, DataPath, Error, Provider, Qkey, SetRnrRetry, Token, Verb};
+use efa_core::{Caps, Context, Error, Provider, Qkey, SetRnrRetry, Token, Verb};
 use efa_examples::pingpong::{self, Operation};
 use efa_examples::transfer;
 use efa_os::Device;
-
-/// The test over each data path, with two devices, or one that is both sides.
-fn on_each_path(test: &str, run: impl Fn([Context<Device>; 2])) {
-    let required = std::env::var("EFA_OS_REQUIRED").unwrap_or_default();
-    for path in [DataPath::Direct, DataPath::Verbs] {
-        let open = || -> Result<Vec<Device>, efa_os::Error> {
-            efa_os::devices()?;
-            let opened = efa_os::list()?.into_iter().map(|listed| listed.open_with(path));
-            opened.filter(|opened| !matches!(opened, Err(efa_os::Error::NotEfa { .. }))).collect()
-        };
-        match open() {
-            Ok(devices) => {
-                let contexts = [0, 1 % devices.len()].map(|nth| Context::open(devices[nth].clone()));
-                assert_eq!(contexts[0].data_path(), path);
-                run(contexts);
-            }
-            Err(error) if required.contains(&path.to_string()) => panic!("{path}: {error}"),
-            Err(error) => skipped(test, &format!("no {path} path: {error}")),
-        }
-    }
-}
-
-/// Says so; a reason that many tests share makes one figure, with those that came first.
-fn skipped(test: &str, why: &str) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    println!("skipped {test}: {why}");
-    if TOLD.lock().unwrap().insert(why.to_owned()) {
-        writeln!(std::io::stdout().lock(), "\nfigure: efa-os: skipped {test} and others: {why}").unwrap();
-    }
-}
 
 /// Whether the devices, and the library that asks them, have RDMA writes.
 fn has_writes(contexts: &[Context<Device>; 2], test: &str) -> bool {

@@ -26,7 +26,7 @@ struct Region {
 const LKEY_BITS: u32 = 0xFF_FFFF;
 
 impl Pd {
-    /// Registers memory, which the device sees at its own address.
+    /// Registers memory, whose first byte the device sees at `iova`.
     ///
     /// # Errors
     /// What the device answered, with the memory.
@@ -36,10 +36,10 @@ impl Pd {
     pub(crate) unsafe fn register(
         self: &Arc<Self>,
         memory: RawMemory,
+        iova: u64,
         access: Access,
     ) -> Result<Mr, (RawMemory, Error)> {
         let parts = memory.parts();
-        let iova = parts.base.addr().get() as u64;
         let access = if access.contains(Access::REMOTE_WRITE) { access | Access::LOCAL_WRITE } else { access };
         let base = parts.base.as_ptr().cast::<c_void>();
         // SAFETY: a live domain, and memory that stays valid and is reached by the device alone while it is registered,

@@ -1,0 +1,42 @@
+//! Which devices the tests run on, and over which data path.
+
+#![allow(dead_code)] // each test uses a part of it
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Mutex;
+
+use efa_core::{Context, DataPath};
+use efa_os::Device;
+
+/// The test over each data path, with two devices, or one that is both sides.
+pub(crate) fn on_each_path(test: &str, run: impl Fn([Context<Device>; 2])) {
+    let required = std::env::var("EFA_OS_REQUIRED").unwrap_or_default();
+    for path in [DataPath::Direct, DataPath::Verbs] {
+        match open(path) {
+            Ok(devices) => {
+                let contexts = [0, 1 % devices.len()].map(|nth| Context::open(devices[nth].clone()));
+                assert_eq!(contexts[0].data_path(), path);
+                run(contexts);
+            }
+            Err(error) if required.contains(&path.to_string()) => panic!("{path}: {error}"),
+            Err(error) => skipped(test, &format!("no {path} path: {error}")),
+        }
+    }
+}
+
+/// The EFA devices, at least one.
+fn open(path: DataPath) -> Result<Vec<Device>, efa_os::Error> {
+    efa_os::devices()?;
+    let opened = efa_os::list()?.into_iter().map(|listed| listed.open_with(path));
+    opened.filter(|opened| !matches!(opened, Err(efa_os::Error::NotEfa { .. }))).collect()
+}
+
+/// Says so; a reason that many tests share makes one figure, with those that came first.
+pub(crate) fn skipped(test: &str, why: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    println!("skipped {test}: {why}");
+    if TOLD.lock().unwrap().insert(why.to_owned()) {
+        writeln!(std::io::stdout().lock(), "\nfigure: efa-os: skipped {test} and others: {why}").unwrap();
+    }
+}

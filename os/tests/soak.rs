@@ -1,0 +1,42 @@
+//! Nothing is left when all is closed. A program of its own, since it counts what the process has. As `devices.rs`.
+//!
+//! `EFA_OS_ROUNDS` says how often, 300 times if it does not.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::on_each_path;
+use efa_core::Token;
+use efa_core::qp::{Depth, SendOnly};
+
+/// Open files, and mappings.
+fn resources() -> (usize, usize) {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    (files, std::fs::read_to_string("/proc/self/maps").unwrap().lines().count())
+}
+
+#[test]
+fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() {
+    let rounds: u32 = std::env::var("EFA_OS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    on_each_path("soak", |[ctx, _]| {
+        let path = ctx.data_path();
+        drop(ctx);
+        let round = || {
+            for listed in efa_os::list().unwrap() {
+                let ctx = efa_core::Context::open(listed.open_with(path).unwrap());
+                let pd = ctx.alloc_pd().unwrap();
+                let mut endpoint = pd.endpoint(ctx.require::<SendOnly>().unwrap(), Depth::new(4, 4)).unwrap();
+                let (peer, _) = efa_core::connect::introduce(&endpoint, &endpoint).unwrap();
+                endpoint.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+                endpoint.post(peer.send_inline(b"hello"), Token(2)).unwrap();
+            }
+        };
+        (0..20).for_each(|_| round());
+        let before = resources();
+        (0..rounds).for_each(|_| round());
+        let after = resources();
+        println!("figure: {rounds} lives over the {path} path: files and mappings {before:?} before, {after:?} after");
+        // What leaks, leaks in each round; a thread's stack may come or go besides.
+        assert!(after.0 <= before.0 + 2 && after.1 <= before.1 + 4, "{before:?}, {after:?}");
+    });
+}
