@@ -9,7 +9,7 @@ use common::on_each_path;
 use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
 use efa_core::memory::RawMemory;
 use efa_core::qp::{QpAttr, QpState, QpType, transition};
-use efa_core::{CqInit, Error, Provider, Qkey, QpInit, Token, Verb};
+use efa_core::{CqInit, Error, Provider, Qkey, QpInit, Verb};
 use efa_os::Device;
 
 /// The way up to each state that a program can move a queue pair to.

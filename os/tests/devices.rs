@@ -248,7 +248,7 @@ fn what_the_device_refuses_comes_back_with_its_errno() {
 }
 
 #[test]
-fn one_address_handle_serves_all_who_ask_for_it_from_any_thread() {
+fn r28_one_address_handle_serves_all_who_ask_for_it_from_any_thread() {
     on_each_path("address handles", |[ctx, _]| {
         let device = ctx.provider();
         let pd = device.alloc_pd().unwrap();
@@ -298,7 +298,7 @@ fn a_finite_retry_ends_with_status_10_if_the_device_can_be_told() {
 }
 
 #[test]
-fn sends_of_every_kind_and_reads_arrive_whole() {
+fn r13_bytes_and_immediates_of_every_kind_arrive_exact_through_the_real_library() {
     on_each_path("basics", |[a, b]| {
         let (a_pd, b_pd) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
         let mut from = a_pd.endpoint(a.require::<Basic>().unwrap(), Depth::new(16, 16)).unwrap();
@@ -342,7 +342,7 @@ fn sends_of_every_kind_and_reads_arrive_whole() {
 }
 
 #[test]
-fn a_batch_goes_out_whole_and_a_full_queue_gives_the_operation_back() {
+fn r32_r33_a_batch_goes_out_whole_and_a_full_queue_gives_the_operation_back() {
     on_each_path("batch", |[a, b]| {
         let (a_pd, b_pd) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
         let mut from = a_pd.endpoint(a.require::<Basic>().unwrap(), Depth::new(8, 8)).unwrap();
@@ -390,7 +390,7 @@ fn a_batch_goes_out_whole_and_a_full_queue_gives_the_operation_back() {
 }
 
 #[test]
-fn an_unknown_sender_is_told_by_its_gid() {
+fn r23_r24_r31_an_unknown_sender_is_told_by_its_gid_read_of_a_queue_made_for_it() {
     on_each_path("sgid", |[a, b]| {
         if !b.caps().contains(Caps::CQ_WITH_SGID) {
             return skipped("sgid", "the device cannot tell it");
@@ -409,7 +409,7 @@ fn an_unknown_sender_is_told_by_its_gid() {
 }
 
 #[test]
-fn queue_pairs_of_a_group_share_a_completion_queue() {
+fn r21_h31_queue_pairs_of_a_group_share_a_completion_queue_and_end_with_receives_posted() {
     on_each_path("group", |[ctx, _]| {
         let pd = ctx.alloc_pd().unwrap();
         let mut group = pd.group::<Basic, 2>(ctx.require::<Basic>().unwrap(), 64).unwrap();

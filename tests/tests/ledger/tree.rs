@@ -9,7 +9,7 @@ use super::inventory::code_of;
 /// What a ledger may name.
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Test functions, as `tests/peers.rs::name` or `src/gid.rs::name`, seen from core.
+    /// Test functions, as `tests/peers.rs::name` or `src/gid.rs::name`, seen from core; those of efa-os as `os/tests/..`.
     pub(crate) tests: BTreeSet<String>,
     /// Compile-fail files by stem, with the functions in them, one misuse each. Only those that have a text.
     pub(crate) cases: BTreeMap<String, BTreeSet<String>>,
@@ -17,7 +17,7 @@ pub(crate) struct Tree {
     pub(crate) without_text: BTreeSet<String>,
     /// Errors in all texts.
     pub(crate) texts: usize,
-    /// The identifiers of core's sources by file, as `qp/state.rs`.
+    /// The identifiers of core's sources by file, as `qp/state.rs`, and of efa-os' as `os/device.rs`.
     pub(crate) identifiers: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -30,6 +30,14 @@ impl Tree {
         }
         for (file, text) in rust_files(&core_dir().join("tests")) {
             tree.add_tests(&format!("tests/{file}"), &text);
+        }
+        for (folder, text) in ["src", "tests"].map(|folder| (folder, rust_files(&os_dir().join(folder)))) {
+            for (file, text) in text {
+                tree.add_tests(&format!("os/{folder}/{file}"), &text);
+                if folder == "src" {
+                    tree.identifiers.insert(format!("os/{file}"), identifiers(&code_of(&text)));
+                }
+            }
         }
         for path in files(&tests_dir().join("compile-fail"), "rs") {
             let stem = name(&path).trim_end_matches(".rs").to_owned();
@@ -75,7 +83,7 @@ pub(crate) fn sources() -> BTreeMap<String, String> {
 
 /// The sources of core, and those of efa-os, by path below `os/src` with `os/` before it: all that the inventory is of.
 pub(crate) fn inventoried() -> BTreeMap<String, String> {
-    let os = rust_files(&core_dir().parent().unwrap().join("os/src"));
+    let os = rust_files(&os_dir().join("src"));
     assert!(os.len() > 10, "found too little of efa-os");
     sources().into_iter().chain(os.into_iter().map(|(file, text)| (format!("os/{file}"), text))).collect()
 }
@@ -103,6 +111,10 @@ pub(crate) fn mutants() -> Vec<(String, String)> {
         files(&tests_dir().join("mutants"), "patch").iter().map(|path| (name(path).to_owned(), read(path))).collect();
     assert!(all.len() >= 20, "only {} mutants", all.len());
     all
+}
+
+fn os_dir() -> PathBuf {
+    tests_dir().parent().unwrap().join("os")
 }
 
 pub(crate) fn core_dir() -> PathBuf {
