@@ -90,7 +90,7 @@ impl List {
         // SAFETY: of a list that is not freed.
         let name = unsafe { self.table.ibv_get_device_name(device.as_ptr()) };
         // SAFETY: a C string of the device's.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let name = unsafe { CStr::from_ptr(name.cast()) }.to_string_lossy().into_owned();
         // SAFETY: of a list that is not freed.
         let guid = unsafe { self.table.ibv_get_device_guid(device.as_ptr()) }.number();
         Some(Listed { list: self.clone(), device, name, guid })

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::{on_each_path, skipped};
 use efa_core::memory::{PageSize, Pages, RemoteRead};
 use efa_core::peer::Sender;
-use efa_core::qp::{Depth, Endpoint, InitAttr, QpKind, Srd, Ud, ops};
+use efa_core::qp::{Depth, Endpoint, Group, InitAttr, QpKind, Srd, Ud, ops};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, Provider, Qkey, SetRnrRetry, Token, Verb};
 use efa_examples::pingpong::{self, Operation};
@@ -429,12 +429,54 @@ fn r21_h31_queue_pairs_of_a_group_share_a_completion_queue_and_end_with_receives
                 assert!(start.elapsed() < Duration::from_secs(10), "{events:?}");
                 events.extend(group.poll());
             }
-            // One ends while its receive is posted, whose flush nobody reads before the next is made.
-            group.member(members[0]).unwrap().post_recv(pd.register(vec![0; 8]).unwrap().1, Token(3)).unwrap();
-            for member in members {
-                group.close(member).unwrap();
-            }
+            // One ends with a receive posted and completions that nobody read; what is of the other comes all the same.
+            let receive = |group: &mut Group<Device, Basic, 2>, at: usize| {
+                let slice = pd.register(vec![0; 8]).unwrap().1;
+                group.member(members[at]).unwrap().post_recv(slice, Token(3)).unwrap();
+            };
+            receive(&mut group, 0);
+            receive(&mut group, 1);
+            group.member(members[0]).unwrap().post(to_second.send_inline(b"last"), Token(4)).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            group.close(members[0]).unwrap();
+            let start = Instant::now();
+            let (whose, event) = loop {
+                assert!(start.elapsed() < Duration::from_secs(10), "the message did not come");
+                if let Some(event) = group.poll() {
+                    break event;
+                }
+            };
+            assert!(whose == members[1] && matches!(event, Event::Received(message) if message.len == 4));
+            assert!(group.poll().is_none());
+            group.close(members[1]).unwrap();
             while group.poll().is_some() {}
         }
+    });
+}
+
+#[test]
+fn an_operation_whose_address_handle_is_gone_before_its_doorbell_fails_and_gives_its_buffer_back() {
+    on_each_path("gone", |[a, b]| {
+        let (a_pd, b_pd) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
+        let mut from = a_pd.endpoint(a.require::<Basic>().unwrap(), Depth::new(4, 4)).unwrap();
+        let mut to = b_pd.endpoint(b.require::<Basic>().unwrap(), Depth::new(4, 4)).unwrap();
+        let (peer, _back) = efa_core::connect::introduce(&from, &to).unwrap();
+        let mut batch = from.batch();
+        batch.push(peer.send(a_pd.register(vec![1; 8]).unwrap().1), Token(1)).unwrap();
+        batch.push(peer.send_inline(b"also"), Token(2)).unwrap();
+        drop(peer);
+        batch.submit();
+        let mut slices = 0;
+        for _ in 0..2 {
+            let Event::Failed { failure, mut buffers, .. } = wait(&mut from) else { panic!("it was sent") };
+            assert!(failure.to_string().contains("address handle"), "{failure}");
+            slices += usize::from(buffers.take_slice().is_some());
+        }
+        assert_eq!(slices, 1);
+        // The queue pair goes on.
+        let (peer, _back) = efa_core::connect::introduce(&from, &to).unwrap();
+        to.post_recv(b_pd.register(vec![0; 8]).unwrap().1, Token(3)).unwrap();
+        from.post(peer.send_inline(b"fine"), Token(3)).unwrap();
+        assert!(matches!(wait(&mut from), Event::Sent(_)) && matches!(wait(&mut to), Event::Received(_)));
     });
 }

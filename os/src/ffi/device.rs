@@ -170,6 +170,11 @@ pub(crate) struct IbvGidBytes(pub(crate) [u8; 16]);
 #[derive(Clone, Copy)]
 pub(crate) struct CompatIbvPortAttr(pub(crate) IbvPortAttr);
 
+/// A character of C's: signed on some machines and not on others.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Char(c_char);
+
 /// A number in the network's byte order.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -188,6 +193,12 @@ mod c_types {
     impl CType for super::CompatIbvPortAttr {
         fn c_type() -> String {
             "struct _compat_ibv_port_attr".to_owned()
+        }
+    }
+
+    impl CType for super::Char {
+        fn c_type() -> String {
+            "char".to_owned()
         }
     }
 

@@ -106,7 +106,7 @@ pub(crate) trait CType {
 
 #[cfg(all(test, feature = "system"))]
 mod c_types {
-    use core::ffi::{c_char, c_int, c_void};
+    use core::ffi::{c_int, c_void};
 
     use super::CType;
 
@@ -123,7 +123,6 @@ mod c_types {
     c_types! {
         () = "void";
         c_void = "void";
-        c_char = "char";
         u8 = "uint8_t";
         u16 = "uint16_t";
         u32 = "uint32_t";

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 
 use super::dl::{self, Handle};
@@ -140,7 +140,7 @@ table! {
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_free_device_list(list: *mut *mut IbvDevice);
         Libibverbs "IBVERBS_1.1" None;
-        fn ibv_get_device_name(device: *mut IbvDevice) -> *const c_char;
+        fn ibv_get_device_name(device: *mut IbvDevice) -> *const Char;
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_get_device_guid(device: *mut IbvDevice) -> Be64;
         Libibverbs "IBVERBS_1.1" None;
