@@ -28,6 +28,7 @@ fn every_function_of_the_table_is_called() {
     if required.is_empty() {
         return;
     }
+    crate::fork_safety().unwrap();
     let here = table().unwrap();
     let optional = Table::OPTIONAL.iter().filter(|symbol| here.has(symbol.name));
     let all: BTreeSet<&str> = Table::REQUIRED.iter().chain(optional).map(|symbol| symbol.name).collect();

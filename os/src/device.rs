@@ -15,6 +15,7 @@ use efa_core::{
     Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb,
 };
 
+use crate::Explained;
 use crate::ffi::*;
 use crate::handle;
 use crate::loader::{Library, NeedsNewer, Node, Table};
@@ -124,6 +125,11 @@ impl Device {
         }
         // SAFETY: by the caller's word.
         unsafe { pd.0.register(memory, iova, access) }
+    }
+
+    /// An error of this device, with the limits and the usage that it may come from.
+    pub fn explain(&self, error: impl Into<Error>) -> Explained {
+        Explained::new(error.into(), self.0.limits, self.0.gid, &self.0.context.usage)
     }
 
     /// The libraries that drive it, libibverbs and libefa: the newest version node of each that is used here, and its file.

@@ -33,9 +33,10 @@
 //! | `device` | the provider |
 //! | `handle` | the device's objects, which release what they own |
 //! | `verbs` | the data path through the library's calls |
+//! | `fork` | what a fork does to registered memory |
 //! | `loader` | the libraries and the table of their functions |
 //! | `ffi`, `same` | what C's headers declare, compared with them by a test, and with core's numbers |
-//! | `error`, `absent` | what can go wrong, and what to do about it |
+//! | `error`, `absent`, `explain` | what can go wrong, and what to do about it |
 //!
 //! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
 //! direct data path. Before, down to EFA_1.2 (43), operations go through the library's calls: the verbs path, which has
@@ -48,7 +49,9 @@ mod absent;
 mod calls;
 mod device;
 mod error;
+mod explain;
 mod ffi;
+mod fork;
 mod handle;
 mod list;
 mod loader;
@@ -58,5 +61,7 @@ mod verbs;
 pub use absent::Absent;
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
+pub use explain::Explained;
+pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};
 pub use loader::{Library, LoadError, NeedsNewer, Node};

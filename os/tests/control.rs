@@ -128,5 +128,9 @@ fn registration_takes_an_address_of_ones_own_and_gives_the_memory_back_when_it_i
         let foreign = unsafe { other.reg_mr(&pd, memory(), Access::LOCAL_WRITE) };
         assert!(matches!(foreign, Err((_, Error::Device { verb: Verb::RegMr, errno: 22 }))));
         assert_eq!(ctx.leaks().regions(), 0);
+        // What is in use is counted, and not what came back.
+        let _kept = ctx.alloc_pd().unwrap().register(vec![0; 4096]).unwrap();
+        let explained = device.explain(error);
+        assert_eq!((explained.regions, explained.bytes, explained.queue_pairs), (1, 4096, 0));
     });
 }

@@ -144,6 +144,12 @@ layouts! {
     struct IbvGid = "union ibv_gid" {
         raw: IbvGidBytes,
     }
+
+    const {
+        IBV_FORK_DISABLED: c_int = 0;
+        IBV_FORK_ENABLED: c_int = 1;
+        IBV_FORK_UNNEEDED: c_int = 2;
+    }
 }
 
 /// The end of `struct verbs_context`, whose last member is the [`IbvContext`] that the library gave: it grows at its
@@ -170,6 +176,11 @@ pub(crate) struct IbvGidBytes(pub(crate) [u8; 16]);
 #[derive(Clone, Copy)]
 pub(crate) struct CompatIbvPortAttr(pub(crate) IbvPortAttr);
 
+/// Whether a child after `fork` leaves registered memory alone.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct ForkStatus(pub(crate) c_int);
+
 /// A character of C's: signed on some machines and not on others.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -193,6 +204,12 @@ mod c_types {
     impl CType for super::CompatIbvPortAttr {
         fn c_type() -> String {
             "struct _compat_ibv_port_attr".to_owned()
+        }
+    }
+
+    impl CType for super::ForkStatus {
+        fn c_type() -> String {
+            "enum ibv_fork_status".to_owned()
         }
     }
 

@@ -11,6 +11,7 @@ use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 use super::ah::Handles;
 use super::{answered, made};
 use crate::error::{answer, errno};
+use crate::explain::Usage;
 use crate::ffi::*;
 use crate::loader::Table;
 
@@ -19,6 +20,8 @@ pub(crate) struct Context {
     raw: NonNull<IbvContext>,
     pub(crate) table: &'static Table,
     pub(crate) leaks: Leaks,
+    /// What is in use of it.
+    pub(crate) usage: Usage,
     /// How its queue pairs are posted on.
     pub(crate) path: DataPath,
 }
@@ -40,7 +43,7 @@ impl Context {
         // SAFETY: by the caller's word.
         let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        Ok(Self { raw, table, leaks: Leaks::new(), path: DataPath::Direct })
+        Ok(Self { raw, table, leaks: Leaks::new(), usage: Usage::default(), path: DataPath::Direct })
     }
 
     /// The open device, for calls to it.

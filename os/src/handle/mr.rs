@@ -60,6 +60,7 @@ impl Pd {
             pd: self.id,
             access,
         };
+        self.context.usage.registered(parts.len);
         let region = Box::new(Region { object: MrObject::new(attr, deregister), raw, memory, pd: self.clone() });
         let object = NonNull::from(Box::leak(region)).cast::<MrObject>();
         // SAFETY: just made, claimed once, and there until `deregister` was answered with yes.
@@ -83,6 +84,7 @@ unsafe fn deregister(object: NonNull<MrObject>, release: Release) -> Result<RawM
     }
     // SAFETY: leaked by `register`, and taken back once; nobody uses it any more.
     let region = unsafe { Box::from_raw(region.as_ptr()) };
-    let Region { memory, .. } = *region;
+    let Region { memory, pd, .. } = *region;
+    pd.context.usage.deregistered(memory.parts().len);
     Ok(memory)
 }

@@ -67,6 +67,7 @@ impl Qp {
         };
         // SAFETY: just made, and nobody changes its number.
         let number = unsafe { (*raw.as_ptr()).qp_num };
+        pd.context.usage.queue_pair_made();
         // From here on it is destroyed when it is dropped, whatever is found out about it.
         let mut qp = Self {
             raw,
@@ -292,6 +293,9 @@ impl Qp {
         // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
         let answer = answered(Verb::DestroyQp, returned);
+        if answer.is_ok() {
+            self.pd.context.usage.queue_pair_gone();
+        }
         self.life = match answer {
             Ok(()) => Life::Gone,
             Err(_) if self.posts.is_some() => Life::Lost,

@@ -181,6 +181,8 @@ table! {
         fn efadv_create_qp_ex(context: *mut IbvContext, attr: *mut IbvQpInitAttrEx, efa: *mut EfadvQpInitAttr, len: u32) -> *mut IbvQp;
     }
     optional {
+        Libibverbs "IBVERBS_1.13" Some(35);
+        fn ibv_is_fork_initialized() -> ForkStatus;
         Libibverbs "IBVERBS_1.6" Some(26);
         fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx;
         Libefa "EFA_1.2" Some(43);
