@@ -257,14 +257,16 @@ impl fmt::Debug for Qp {
 // 1. The kernel pins registered pages for the device before `ibv_reg_mr_iova2` returns, and answers `ibv_dereg_mr` with
 //    zero after the device let go of them.
 // 2. It answers `ibv_destroy_qp` likewise.
-// 3. Rings are where libefa mapped them: it keeps a queue pair's until its destruction succeeded, and a completion queue's until
-//    `ibv_destroy_cq`, which the last handle calls. Sizes, alignment and depths that it says are checked. libefa writes
-//    and reads these rings only in calls that are never made here. Slots live until the handle is dropped.
-// 4. A completion comes from the device, on its word (SAFETY.md).
+// 3. On the direct path rings are where libefa mapped them: it keeps a queue pair's until its destruction succeeded, and a
+//    completion queue's until `ibv_destroy_cq`, which the last handle calls. Sizes, alignment and depths that it says are
+//    checked, and it touches these rings only in calls that are never made on this path. On the verbs path they are this
+//    crate's own memory, and the handles'. So are slots on both.
+// 4. A completion comes from the device, on its word (SAFETY.md), on the verbs path by libefa's.
 // 5. The memory is in the region, and moved out of it by the one deregistration that succeeded.
 // 6. `LKEY_BITS`.
 // 7. By `PdId::unique` and `DeviceId::unique`, once for each.
-// 8. The device's own rule; the kernel moves a queue pair to RESET before `ibv_modify_qp` returns zero.
+// 8. On the direct path the device's own rule; the kernel moves a queue pair to RESET before `ibv_modify_qp` returns zero.
+//    On the verbs path `announced` takes each entry once, in the order of the ring, and begins again after that move alone.
 unsafe impl Provider for Device {
     type Pd = Pd;
     type Cq = Cq;

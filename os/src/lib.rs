@@ -1,7 +1,7 @@
 //! EFA on Linux: libibverbs and libefa, found when the program runs, as a provider for efa-core.
 //!
 //! The libraries are opened when they are first asked for, by their versioned names, or by the names in
-//! `EFA_OS_LIBIBVERBS` and `EFA_OS_LIBEFA`. Nothing is needed to build. A program differs from one on the software
+//! `EFA_OS_LIBIBVERBS` and `EFA_OS_LIBEFA` (not in a program with rights that its user has not). Nothing is needed to build. A program differs from one on the software
 //! device by where its device comes from:
 //!
 //! ```no_run

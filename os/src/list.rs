@@ -158,16 +158,38 @@ impl Listed {
 const PATH: &str = "EFA_OS_DATA_PATH";
 
 fn path_of_environment() -> Result<Option<DataPath>, Error> {
-    match std::env::var(PATH).as_deref() {
-        Err(_) | Ok("") => Ok(None),
-        Ok("direct") => Ok(Some(DataPath::Direct)),
-        Ok("verbs") => Ok(Some(DataPath::Verbs)),
-        Ok(value) => Err(Error::Variable { name: PATH, value: value.to_owned(), accepted: "direct, verbs" }),
+    path_named(std::env::var(PATH).unwrap_or_default())
+}
+
+fn path_named(value: String) -> Result<Option<DataPath>, Error> {
+    match value.as_str() {
+        "" => Ok(None),
+        "direct" => Ok(Some(DataPath::Direct)),
+        "verbs" => Ok(Some(DataPath::Verbs)),
+        _ => Err(Error::Variable { name: PATH, value, accepted: "direct, verbs" }),
     }
 }
 
 impl fmt::Debug for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listed").field("name", &self.name).field("guid", &format_args!("{:#018x}", self.guid)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_path_is_named_as_it_is_shown_and_any_other_value_is_told() {
+        for path in [DataPath::Direct, DataPath::Verbs] {
+            assert_eq!(path_named(path.to_string()), Ok(Some(path)));
+        }
+        assert_eq!(path_named(String::new()), Ok(None));
+        let error = path_named("fast".to_owned()).unwrap_err().to_string();
+        assert!(
+            error.contains("EFA_OS_DATA_PATH") && error.contains("fast") && error.contains("direct, verbs"),
+            "{error}"
+        );
     }
 }

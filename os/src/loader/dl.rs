@@ -59,6 +59,12 @@ pub(super) fn file_of(symbol: NonNull<c_void>) -> Option<PathBuf> {
     text(info.dli_fname).map(PathBuf::from)
 }
 
+/// Whether this program has rights that its user has not: what the user's environment names is not opened then.
+pub(super) fn is_privileged() -> bool {
+    // SAFETY: it may be asked for at any time.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// What the loader said of this thread's last failure.
 fn last_error() -> String {
     // SAFETY: it may be called at any time.

@@ -39,7 +39,8 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
 }
 
 fn open(library: Library) -> Result<Handle, LoadError> {
-    open_as(library, std::env::var(library.variable()).ok().filter(|name| !name.is_empty()))
+    let named = std::env::var(library.variable()).ok();
+    open_as(library, named.filter(|name| !name.is_empty() && !dl::is_privileged()))
 }
 
 fn open_as(library: Library, named: Option<String>) -> Result<Handle, LoadError> {
