@@ -132,6 +132,9 @@ impl Listed {
     /// Opens it, by the data path that `EFA_OS_DATA_PATH` names (`direct` or `verbs`), or by the best that there is: direct
     /// where libefa tells where the device's queues are. [`Context::data_path`](efa_core::Context::data_path) says which.
     ///
+    /// A completion queue may have several rings (sub-queues), of which libefa tells the first only, and not how many there are.
+    /// On a device whose driver makes more than one, name `verbs`: the direct path would not see what is in the others.
+    ///
     /// # Errors
     /// [`Error::NotEfa`] for a device of another kind, [`Error::NeedsNewer`] with libraries that are too old,
     /// [`Error::Variable`], or what the device answered.

@@ -12,9 +12,9 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use common::{on_each_path, skipped};
-use efa_core::memory::{PageSize, Pages, RemoteRead};
+use efa_core::memory::{PageSize, Pages, RemoteRead, RemoteWrite};
 use efa_core::peer::Sender;
-use efa_core::qp::{Depth, Endpoint, Group, InitAttr, QpKind, Srd, Ud, ops};
+use efa_core::qp::{Depth, Endpoint, Group, InitAttr, QpKind, Solicited, Srd, Ud, Wide, ops};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, Provider, Qkey, SetRnrRetry, Token, Verb};
 use efa_examples::pingpong::{self, Operation};
@@ -380,12 +380,13 @@ fn r32_r33_a_batch_goes_out_whole_and_a_full_queue_gives_the_operation_back() {
                 assert!(matches!(wait(&mut from), Event::Sent(_)) && matches!(wait(&mut to), Event::Received(_)));
             }
         }
-        // Nobody receives: eight wait, the ninth comes back.
-        for n in 0..8 {
+        // Nobody receives: as many as were granted wait, the next comes back.
+        let depth = from.granted().send;
+        for n in 0..depth.into() {
             from.post(peer.send_inline(b"waits"), Token(n)).unwrap();
         }
-        let refused = from.post(peer.send_inline(b"ninth"), Token(9)).unwrap_err();
-        assert!(matches!(refused.error(), Error::QueueFull { in_flight: 8 }), "{}", refused.error());
+        let error = from.post(peer.send_inline(b"one more"), Token(9)).unwrap_err().error();
+        assert!(matches!(error, Error::QueueFull { in_flight } if in_flight == depth), "{error}");
     });
 }
 
@@ -412,7 +413,7 @@ fn r23_r24_r31_an_unknown_sender_is_told_by_its_gid_read_of_a_queue_made_for_it(
 fn r21_h31_queue_pairs_of_a_group_share_a_completion_queue_and_end_with_receives_posted() {
     on_each_path("group", |[ctx, _]| {
         let pd = ctx.alloc_pd().unwrap();
-        let mut group = pd.group::<Basic, 2>(ctx.require::<Basic>().unwrap(), 64).unwrap();
+        let mut group = pd.group::<Basic, 2>(ctx.require::<Basic>().unwrap(), 256).unwrap();
         for _ in 0..3 {
             let members = [0, 1].map(|_| group.endpoint(Depth::new(4, 4)).unwrap());
             let [first, second] = members.map(|member| group.queue_pair(member).unwrap());
@@ -478,5 +479,41 @@ fn an_operation_whose_address_handle_is_gone_before_its_doorbell_fails_and_gives
         to.post_recv(b_pd.register(vec![0; 8]).unwrap().1, Token(3)).unwrap();
         from.post(peer.send_inline(b"fine"), Token(3)).unwrap();
         assert!(matches!(wait(&mut from), Event::Sent(_)) && matches!(wait(&mut to), Event::Received(_)));
+    });
+}
+
+#[test]
+fn r10_wide_entries_carry_80_bytes_inline_where_libefa_knows_them() {
+    type WideKind = Srd<{ ops::SEND | ops::RDMA_WRITE | ops::RDMA_WRITE_WITH_IMM }, Solicited, Wide>;
+    on_each_path("wide", |[a, b]| {
+        let (Ok(kind), Ok(other)) = (a.require::<WideKind>(), b.require::<WideKind>()) else {
+            return skipped(
+                "wide",
+                &format!("no wide entries over the {} path of this libefa and device", a.data_path()),
+            );
+        };
+        let (a_pd, b_pd) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
+        let mut from = a_pd.endpoint(kind, Depth::new(4, 4)).unwrap();
+        let mut to = b_pd.endpoint(other, Depth::new(4, 4)).unwrap();
+        assert_eq!((from.granted().entry_size, from.granted().inline), (128, 80));
+        let (peer, _initiator) = efa_core::connect::introduce(&from, &to).unwrap();
+        let exposed =
+            b_pd.expose(Pages::new(4096, PageSize::Base).unwrap(), b.require::<RemoteWrite>().unwrap()).unwrap();
+        let window = peer.window::<RemoteWrite>(exposed.grant(&to).unwrap().as_bytes()).unwrap();
+        for round in 0..20u8 {
+            let bytes: [u8; 80] = core::array::from_fn(|at| at as u8 ^ round);
+            to.post_recv(b_pd.register(vec![0; 80]).unwrap().1, Token(1)).unwrap();
+            from.post(peer.send_inline(bytes), Token(2)).unwrap();
+            assert!(matches!(wait(&mut from), Event::Sent(_)));
+            let Event::Received(mut message) = wait(&mut to) else { panic!("no message") };
+            assert!(message.len == 80 && message.buffers.take_slice().unwrap()[..] == bytes);
+            to.post_recv(b_pd.register(vec![0; 8]).unwrap().1, Token(3)).unwrap();
+            from.post(peer.write_inline(bytes, window.range(8..88).unwrap()).imm(round.into()), Token(4)).unwrap();
+            assert!(matches!(wait(&mut from), Event::Written(_)));
+            assert!(matches!(wait(&mut to), Event::WriteArrived(arrived) if arrived.imm == u32::from(round)));
+            let mut copy = [0; 80];
+            exposed.copy_out(8, &mut copy).unwrap();
+            assert_eq!(copy, bytes);
+        }
     });
 }
