@@ -5,3 +5,5 @@
 //! Until that work is done it holds only this text: a program that needs a device today runs on the software one
 //! in efa-core (feature `soft`).
 #![forbid(unsafe_code)]
+
+pub mod carrier;

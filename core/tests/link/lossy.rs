@@ -55,7 +55,7 @@ fn whatever_is_lost_a_random_program_of_all_operations_ends_each_once_with_the_r
         (0..seed).for_each(|_| {
             net.random();
         });
-        let area = if cfg!(miri) { 4096 } else { 5 * 4096 };
+        let area = if cfg!(miri) { 4096 } else { 20 * 4096 };
         let (memory, window) = pages(&b, &a, 8 * area / 4096);
         let rounds = if cfg!(miri) { 2 } else { 6 };
         let mut ended = vec![0; rounds * 8];

@@ -10,6 +10,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use efa_os::carrier;
+
 use crate::errno::Errno;
 use crate::process::{self, Process};
 use crate::uapi::RDMA_VERBS_IOCTL;
@@ -375,6 +377,14 @@ impl Next {
     }
 }
 
+extern "C" fn before_fork() {
+    carrier::files::before_fork();
+}
+
+extern "C" fn in_parent() {
+    carrier::files::in_parent();
+}
+
 extern "C" fn in_child() {
     Process::forget_in_child();
     announce();
@@ -407,7 +417,7 @@ extern "C" fn loaded() {
     Process::begin();
     announce();
     // SAFETY: functions of the library, which stays.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     // SAFETY: as above.
     unsafe { libc::atexit(at_exit) };
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use efa_core::Provider;
 use efa_core::soft::SoftDevice;
+use efa_os::carrier;
 
 use crate::config::{Config, Log};
 use crate::errno::Errno;
@@ -21,7 +22,7 @@ use crate::mmap::Arena;
 use crate::own::{self, OwnMemory};
 use crate::progress::Progress;
 use crate::verbs::{Context, Files};
-use crate::{sys, sysfs};
+use crate::{host, sys, sysfs};
 
 /// What there is of the library in this process. Made when it is first needed, and never freed: a thread looks at it.
 #[derive(Debug)]
@@ -43,6 +44,11 @@ enum File {
     /// Events.
     Events(Arc<EventFile>),
 }
+
+/// A thread makes what there is.
+static BEGINNING: AtomicBool = AtomicBool::new(false);
+/// Why it cannot be was told.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
@@ -91,31 +97,26 @@ impl Process {
         if home != 0 && home != sys::process_id() {
             return None;
         }
-        let made = PROCESS.load(Ordering::Acquire);
         // SAFETY: made below, and never freed.
-        if let Some(process) = unsafe { made.as_ref() } {
+        let made = || unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
+        if let Some(process) = made() {
             return Some(process);
         }
-        let process = match Self::new() {
-            Ok(process) => Box::into_raw(Box::new(process)),
-            Err(text) => {
-                static TOLD: AtomicBool = AtomicBool::new(false);
-                if !TOLD.swap(true, Ordering::Relaxed) {
-                    tell(&text);
+        // By one thread: an address is claimed once. No signal's handler comes in between and waits for it.
+        sys::without_signals(|| {
+            while BEGINNING.swap(true, Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            if made().is_none() {
+                match Self::new() {
+                    Ok(process) => PROCESS.store(Box::into_raw(Box::new(process)), Ordering::Release),
+                    Err(text) if !TOLD.swap(true, Ordering::Relaxed) => tell(&text),
+                    Err(_) => {}
                 }
-                return None;
             }
-        };
-        match PROCESS.compare_exchange(ptr::null_mut(), process, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: never freed from now on.
-            Ok(_) => unsafe { process.as_ref() },
-            Err(other) => {
-                // SAFETY: made above, and nobody knows of it.
-                drop(unsafe { Box::from_raw(process) });
-                // SAFETY: another thread was first; what it made is never freed.
-                unsafe { other.as_ref() }
-            }
-        }
+            BEGINNING.store(false, Ordering::Release);
+        });
+        made()
     }
 
     fn new() -> Result<Self, String> {
@@ -123,16 +124,13 @@ impl Process {
             Some((name.into_string().ok()?, value.into_string().unwrap_or_else(|value| value.to_string_lossy().into())))
         });
         let config = Config::parse(variables).map_err(|error| error.to_string())?;
-        let first = SoftDevice::new(config.soft.mover(own::mover()));
-        let mut devices = vec![first.clone()];
-        while devices.len() < config.devices as usize {
-            devices.push(first.neighbour().map_err(|error| error.to_string())?);
-        }
+        let id = sys::process_id();
+        let (devices, carrier) = host::make(&config, id)?;
         Ok(Self {
-            id: sys::process_id(),
+            id,
+            progress: Progress::new(carrier, config.log),
             config,
             devices,
-            progress: Progress::default(),
             files: Mutex::default(),
             tree: OnceLock::new(),
             told_of_faults: AtomicBool::new(false),
@@ -146,8 +144,15 @@ impl Process {
 
     /// A forked child has nothing of its parent's: no thread, no devices, no memory of queues.
     pub fn forget_in_child() {
+        // First of all: whoever waits for this process's end sees it, and its addresses are free when it ends.
+        carrier::files::in_child(|fd| {
+            // SAFETY: a socket of the parent's carrier, which nobody has here.
+            unsafe { sys::close(fd) };
+        });
         Self::begin();
         PROCESS.store(ptr::null_mut(), Ordering::Release);
+        BEGINNING.store(false, Ordering::Release);
+        TOLD.store(false, Ordering::Relaxed);
         for word in &OURS {
             word.store(0, Ordering::Release);
         }

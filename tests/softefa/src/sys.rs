@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use crate::errno::Errno;
 
@@ -215,6 +216,57 @@ pub fn populate(start: u64, len: u64, writable: bool) -> Result<(), Errno> {
 pub fn process_id() -> i32 {
     // SAFETY: no precondition.
     unsafe { libc::syscall(libc::SYS_getpid) as i32 }
+}
+
+/// The user whose rights this process has.
+pub fn user() -> u32 {
+    // SAFETY: no precondition.
+    unsafe { libc::syscall(libc::SYS_geteuid) as u32 }
+}
+
+/// Random bits.
+///
+/// # Errors
+/// What the system answered.
+pub fn random() -> Result<u64, Errno> {
+    let mut bits = [0; 8];
+    // SAFETY: there is room for them.
+    let got = result(unsafe { libc::syscall(libc::SYS_getrandom, bits.as_mut_ptr(), bits.len(), 0) })?;
+    if got == bits.len() as i64 { Ok(u64::from_ne_bytes(bits)) } else { Err(Errno::EINTR) }
+}
+
+/// Closes a file by its number.
+///
+/// # Safety
+/// Nobody uses it from now on.
+pub unsafe fn close(fd: RawFd) {
+    // SAFETY: by the caller's word.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// What is waited for at a file, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The file.
+    pub fd: RawFd,
+    /// Whether for room to write, else for something to read.
+    pub room: bool,
+}
+
+/// Waits until one of these files is ready, for ever where no time is given; whether the first is, if any.
+pub fn wait(files: &[Wait], most: Option<Duration>) -> Option<bool> {
+    let events = |room| if room { libc::POLLOUT } else { libc::POLLIN };
+    let mut files: Vec<_> =
+        files.iter().map(|wait| libc::pollfd { fd: wait.fd, events: events(wait.room), revents: 0 }).collect();
+    let most = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let timeout = most.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let none = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: files and time are there.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, files.as_mut_ptr(), files.len(), timeout, none, 0) };
+    (ready > 0).then(|| files.first().is_some_and(|first| first.revents != 0))
 }
 
 fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
