@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use efa_core::soft::SoftDevice;
-use efa_os::carrier::{Carrier, Interest, Look};
+use efa_os::carrier::{Carrier, Counts, Interest, Look};
 
 use crate::config::Log;
 use crate::errno::Errno;
@@ -20,6 +20,7 @@ use crate::events::{EventFile, EventQueue, SQ_DRAINED};
 use crate::own::OwnMemory;
 use crate::sys::{self, Wait};
 use crate::verbs::{Counter, QueuePair};
+use crate::{process, sysfs};
 
 /// How long it looks on after it last had something to do.
 const SPIN: Duration = Duration::from_micros(5);
@@ -31,6 +32,9 @@ const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_m
 /// Turns after a frame came in which it looks for the next one each time, and after how many it looks otherwise.
 const HOT: u32 = 64;
 const COLD: u32 = 32;
+
+/// How long it does not look again for what killed processes left on disk.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How often it gives way to calls that wait before it takes a turn all the same: some take long.
 const YIELDS: u32 = 50;
@@ -73,7 +77,8 @@ impl Progress {
         let waker = this.thread.get_or_init(|| {
             let (device, (woken, waker)) = (device.clone(), sys::pipe().ok()?);
             let carrier = this.carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let looks = Looks { carrier, woken, files: Vec::new(), since: COLD, refused: 0 };
+            let looks =
+                Looks { carrier, woken, files: Vec::new(), since: COLD, counts: Counts::default(), swept: None };
             let made = sys::without_signals(|| {
                 thread::Builder::new().name("softefa".into()).spawn(move || this.run(&device, looks))
             });
@@ -218,8 +223,10 @@ struct Looks {
     files: Vec<Wait>,
     /// Turns since a frame came.
     since: u32,
-    /// Frames refused so far.
-    refused: u64,
+    /// What became of frames, when it was looked at last.
+    counts: Counts,
+    /// When it looked for what killed processes left.
+    swept: Option<Instant>,
 }
 
 impl Looks {
@@ -237,13 +244,18 @@ impl Looks {
         worked
     }
 
-    #[cold]
+    /// Looks at what is rare.
     fn count(&mut self, log: Log) {
-        let refused = self.carrier.as_ref().map_or(0, |carrier| carrier.counts().refused);
-        if refused > self.refused && self.refused == 0 && log > Log::Off {
-            crate::process::tell("a frame was refused: somebody else sends to this process's address");
+        let counts = self.carrier.as_ref().map(Carrier::counts).unwrap_or_default();
+        if counts.refused > 0 && self.counts.refused == 0 && log > Log::Off {
+            process::tell("a frame was refused: something else sends to this process's address");
         }
-        self.refused = refused;
+        if counts.unreachable > self.counts.unreachable && self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
+            self.swept = Some(Instant::now());
+            // Whoever had the address may have been killed: what it left on disk goes.
+            sysfs::sweep_beside(&sysfs::root(sys::process_id()));
+        }
+        self.counts = counts;
     }
 
     /// Waits until a frame may have come, there may be room, the carrier wants to be called, or the time is over; where

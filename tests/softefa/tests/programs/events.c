@@ -51,7 +51,7 @@ void events_case(void)
 
 void wakeups_case(void)
 {
-	enum { MESSAGES = 5000 };
+	const int MESSAGES = getenv("WAKEUPS") ? atoi(getenv("WAKEUPS")) : 5000;
 	struct side s;
 	open_side(&s, 0, 1);
 	s.ah = resolve(&s, s.gid);

@@ -378,13 +378,24 @@ static void run_pingpong(void)
 	processes(2, pingpong, -1);
 }
 
+/* Has its address until its input ends. */
+static void run_claim(void)
+{
+	struct ibv_context *ctx = open_device(0);
+	char byte;
+	printf("there\n");
+	fflush(stdout);
+	EQ(read(0, &byte, 1), 0);
+	EQ(ibv_close_device(ctx), 0);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
 } CASES[] = {
 	{ "contents", run_contents }, { "kill", run_kill },		{ "many", run_many },
 	{ "hosts", run_hosts },       { "events", run_events },	{ "bandwidth", run_bandwidth },
-	{ "pingpong", run_pingpong },
+	{ "pingpong", run_pingpong },  { "claim", run_claim },
 };
 
 int main(int argc, char **argv)
