@@ -84,6 +84,8 @@ void meet(struct peer *p, int addresses)
 		TRUE(seconds() < end);
 	for (int i = 0; i < addresses; i++)
 		p->ahs[i] = resolve(&p->s, board->addresses[i].gid);
+	/* RDMA is for those alone whom the other side has resolved. */
+	barrier(count);
 }
 
 static void begin(struct peer *p, uint64_t id)

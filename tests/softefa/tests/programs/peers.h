@@ -19,6 +19,7 @@ struct board {
 	unsigned arrived; /* at barriers, in all */
 	unsigned moving;  /* transfers done so far */
 	double killed;	  /* when one of them was */
+	int over;
 };
 
 extern struct board *board;
@@ -51,7 +52,7 @@ void open_peer(struct peer *p, int device, int depth, size_t length, int with_ch
 void close_peer(struct peer *p);
 /* Tells the others where it is, as the nth of all. */
 void tell(struct peer *p, int nth);
-/* Waits for as many addresses, and resolves each. */
+/* Waits for as many addresses, resolves each, and waits until all processes have. */
 void meet(struct peer *p, int addresses);
 void send_to(struct peer *p, int to, uint64_t id, void *bytes, uint32_t length);
 void receive(struct peer *p, uint64_t id, void *bytes, uint32_t length);

@@ -111,6 +111,12 @@ static void survivor(void)
 	tell(&p, self);
 	meet(&p, 3);
 	if (self == 1) {
+		/* A child that outlives it has none of its sockets. */
+		if (fork() == 0) {
+			for (double end = seconds() + 60; !__atomic_load_n(&board->over, __ATOMIC_SEQ_CST); usleep(1000))
+				TRUE(seconds() < end);
+			_exit(0);
+		}
 		for (;;) {
 			/* It moves as much itself, until it ends. */
 			rdma(&p, READ, 0, 1, 0, LENGTH, LENGTH);
@@ -141,6 +147,12 @@ static void survivor(void)
 		double took = seconds() - board->killed;
 		printf("figure: all that waits for a killed process ended after %.3f s\n", took);
 		TRUE(took < 2);
+		/* Again, to one that is known to be gone: with 13, at once. */
+		double begin = seconds();
+		send_to(&p, 1, 4, p.shared, 64);
+		EQ(next(p.s.send_cq, NULL).vendor_err, 13);
+		TRUE(seconds() - begin < 2);
+		__atomic_store_n(&board->over, 1, __ATOMIC_SEQ_CST);
 	}
 	/* A third one, before and after. */
 	int other = 2 - self;

@@ -147,19 +147,21 @@ fn bandwidth_and_latency_between_two_processes_are_printed() {
     assert!(printed.contains("figure: 64 bytes from process to process"), "{printed}");
 }
 
+/// A process that has its addresses until its input ends.
+fn claimant(variables: &[(&str, &str)]) -> Child {
+    let mut command = on_devices(variables, peers(), &["claim"]);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut line = [0; 6];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("a line");
+    child
+}
+
 #[test]
 fn an_address_that_another_process_has_is_an_error_that_says_what_to_set() {
     let fabric = format!("taken-{}", std::process::id());
     let same = [("SOFTEFA_FABRIC", fabric.as_str()), ("SOFTEFA_GID", "fe80::77")];
-    // The tool asks for the list of devices again and again; meanwhile the address is its own.
-    let mut first = on_devices(&same, peers(), &["claim"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it runs");
-    let mut line = [0; 6];
-    first.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("a line");
+    let mut first = claimant(&same);
     let second = text(&run(&same, "ibv_devices", &[]));
     for part in ["fe80::77", "another process has", "SOFTEFA_GID", "SOFTEFA_FABRIC"] {
         assert!(second.contains(part), "no {part:?} in {second}");
@@ -175,11 +177,18 @@ fn an_address_that_another_process_has_is_an_error_that_says_what_to_set() {
 }
 
 #[test]
-fn a_process_alone_has_no_socket() {
-    let alone = [("SOFTEFA_FABRIC", "none")];
-    let output = run(&alone, "ibv_devinfo", &[]);
-    assert!(output.status.success(), "{}", text(&output));
-    let output = run(&alone, peers(), &["hosts"]);
-    // They are alone, and say so: nobody is there.
-    assert!(!output.status.success(), "{}", text(&output));
+fn a_process_alone_has_no_socket_and_reaches_nobody() {
+    for (fabric, sockets) in [("none", 0), ("two", 2)] {
+        let variables = [("SOFTEFA_FABRIC", fabric), ("SOFTEFA_DEVICES", "2")];
+        let mut alone = claimant(&variables);
+        let files = fs::read_dir(format!("/proc/{}/fd", alone.id())).expect("its files").flatten();
+        let names = files.filter_map(|file| fs::read_link(file.path()).ok());
+        assert_eq!(names.filter(|name| name.to_string_lossy().starts_with("socket:")).count(), sockets, "{fabric}");
+        drop(alone.stdin.take());
+        let (success, printed) = finish(alone);
+        assert!(success, "{printed}");
+    }
+    let output = run(&[("SOFTEFA_FABRIC", "none")], peers(), &["contents"]);
+    // Both have the same address, and so what each sends comes to itself.
+    assert!(!output.status.success() && text(&output).contains("byte 0 of 1 is wrong"), "{}", text(&output));
 }
