@@ -56,6 +56,8 @@
 //! to speak for another, and a key to reach memory, but nothing is encrypted or signed. Programs in different network
 //! namespaces, as most containers are, do not reach each other at all.
 
+#![forbid(unsafe_code)]
+
 mod fabric;
 pub mod files;
 mod peer;
