@@ -15,6 +15,7 @@ fn a_child_closes_each_socket_of_its_parent_once_and_none_that_was_closed() {
     let carrier = Carrier::new(&device, claims);
     let mut open: Vec<_> = carrier.sockets().map(|(socket, _)| socket.as_raw_fd()).collect();
     open.sort();
+    assert!(open.iter().all(|fd| files::is_open(*fd)) && !files::is_open(0) && !files::is_open(-1));
     let closed = std::cell::RefCell::new(Vec::new());
     files::before_fork();
     files::in_child(|fd| closed.borrow_mut().push(fd));

@@ -43,6 +43,11 @@ pub fn in_child(close: impl Fn(RawFd)) {
     in_parent();
 }
 
+/// Whether a file's number is a socket's: who is asked to close it by a program that closes all files must not.
+pub fn is_open(fd: RawFd) -> bool {
+    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
 fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))

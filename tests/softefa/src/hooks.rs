@@ -256,8 +256,11 @@ hooks! {
         // SAFETY: by the caller's word.
         unsafe { map(addr, len, protection, flags, fd, offset) }
     }
-    /// `close`.
+    /// `close`: what carries frames is no file of the program's, also where it closes all numbers that there are.
     fn close(fd: c_int) -> c_int {
+        if carrier::files::is_open(fd) && process::is_home() {
+            return fail(Errno::EBADF);
+        }
         if process::is_ours(fd) && let Some(process) = Process::get() {
             quietly(|| process.closed(fd));
         }

@@ -65,6 +65,12 @@ pub fn is_making() -> bool {
     MAKING.get()
 }
 
+/// Whether what is here is this process's, and not of a parent whose memory it has, or a copy of it.
+pub fn is_home() -> bool {
+    let home = HOME.load(Ordering::Relaxed);
+    home == 0 || home == sys::process_id()
+}
+
 /// Which files are in the table, for a look without its lock: files are closed and mapped all the time.
 static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 const WORDS: usize = 1024;
@@ -93,8 +99,7 @@ impl Process {
     /// has its parent's memory, or a copy of it, and began nothing of its own (`vfork`, `_Fork`): what is here is the
     /// parent's.
     pub fn get() -> Option<&'static Self> {
-        let home = HOME.load(Ordering::Relaxed);
-        if home != 0 && home != sys::process_id() {
+        if !is_home() {
             return None;
         }
         // SAFETY: made below, and never freed.
