@@ -160,12 +160,17 @@ impl Carrier {
         self.passes += 1;
         let mut worked = look >= Look::Frames && self.receive();
         let due = self.device.next_timeout();
-        if due.is_none() && self.peers.iter().all(|peer| !peer.is_waiting()) {
+        let waits = self.is_waiting();
+        if due.is_none() && !waits {
             return worked;
         }
         let now = self.now();
-        worked |= self.retry(now, look == Look::Everywhere);
-        worked |= self.transmit(now);
+        if waits {
+            worked |= self.retry(now, look == Look::Everywhere);
+        }
+        if due.is_some_and(|due| due <= now) {
+            worked |= self.transmit(now);
+        }
         worked
     }
 
@@ -177,6 +182,11 @@ impl Carrier {
         let due = self.device.next_timeout().filter(|due| self.busy.is_empty() || *due > now);
         let next = [due, retry].into_iter().flatten().min()?;
         Some(Duration::from_micros(next.saturating_sub(now)))
+    }
+
+    /// Whether a frame waits for room at whom it is for.
+    pub fn is_waiting(&self) -> bool {
+        self.peers.iter().any(Peer::is_waiting)
     }
 
     /// What to wait for, beside the time: those from which frames come, and those that are full.

@@ -179,11 +179,15 @@ impl Process {
         root
     }
 
-    /// Removes what was made on disk, and what others left who were killed.
+    /// The process ends: what is to be sent goes, and what was made on disk, and what others left who were killed.
     pub fn clean_up() {
         // SAFETY: never freed.
         let Some(process) = (unsafe { PROCESS.load(Ordering::Acquire).as_ref() }) else { return };
-        if process.id == sys::process_id() && process.tree.get().is_some() {
+        if process.id != sys::process_id() {
+            return;
+        }
+        process.progress.settle();
+        if process.tree.get().is_some() {
             let root = sysfs::root(process.id);
             let _ = std::fs::remove_dir_all(&root);
             sysfs::sweep_beside(&root);

@@ -36,6 +36,9 @@ const COLD: u32 = 32;
 /// How long it does not look again for what killed processes left on disk.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// How long the end of the process waits for what is to be sent.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// How often it gives way to calls that wait before it takes a turn all the same: some take long.
 const YIELDS: u32 = 50;
 
@@ -55,6 +58,9 @@ pub struct Progress {
     /// Until the thread has it.
     carrier: Mutex<Option<Carrier>>,
     log: Log,
+    is_linked: bool,
+    /// Rounds without anything to do, and without a frame that waits for room.
+    rests: AtomicUsize,
     queue_pairs: AtomicUsize,
     /// Calls that want a device while the thread has it.
     waiting: AtomicUsize,
@@ -66,7 +72,7 @@ pub struct Progress {
 impl Progress {
     /// For devices whose frames this carries, if others can reach them.
     pub fn new(carrier: Option<Carrier>, log: Log) -> Self {
-        Self { carrier: Mutex::new(carrier), log, ..Self::default() }
+        Self { is_linked: carrier.is_some(), carrier: Mutex::new(carrier), log, ..Self::default() }
     }
 
     /// Starts the thread, once. `device` is any of those on the fabric.
@@ -111,6 +117,9 @@ impl Progress {
                 last = Instant::now();
                 continue;
             }
+            if looks.is_at_rest() {
+                self.rests.fetch_add(1, Ordering::Release);
+            }
             let nap = match last.elapsed() {
                 since if since < SPIN => {
                     std::hint::spin_loop();
@@ -124,6 +133,18 @@ impl Progress {
             if !has_queues {
                 last = Instant::now();
             }
+        }
+    }
+
+    /// Gives what is to be sent to others some time to go, since the process ends: what its program has received it has
+    /// not yet answered, perhaps, and a device does not die with a program.
+    pub fn settle(&self) {
+        let Some(Some(waker)) = self.thread.get().filter(|_| self.is_linked) else { return };
+        let (begun, before) = (Instant::now(), self.rests.load(Ordering::Acquire));
+        // A whole round from now on, not the rest of one.
+        while self.rests.load(Ordering::Acquire).wrapping_sub(before) < 2 && begun.elapsed() < LAST_WORDS {
+            let _ = sys::write(waker.as_raw_fd(), &[0]);
+            thread::sleep(NAP);
         }
     }
 
@@ -242,6 +263,10 @@ impl Looks {
             self.count(log);
         }
         worked
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.carrier.as_ref().is_some_and(|carrier| !carrier.is_waiting())
     }
 
     /// Looks at what is rare.

@@ -29,7 +29,8 @@
 //! It calls [`SoftDevice::receive`] with each frame that comes, [`SoftDevice::transmit`] until there is none to send,
 //! and both again no later than [`SoftDevice::next_timeout`]. `now` is in microseconds of any clock that does not run
 //! backwards. One device of a wire is enough for all of them. Where the carrier learns that nobody is at an address,
-//! [`SoftDevice::unreachable`] ends what waits for it.
+//! [`SoftDevice::unreachable`] ends what waits for it; where somebody takes no more for now,
+//! [`SoftDevice::transmit_except`] gives what is for others.
 //!
 //! ```
 //! use efa_core::connect::connect;

@@ -392,6 +392,25 @@ static void run_pingpong(void)
 	processes(2, pingpong, -1);
 }
 
+/* Who has a message may end at once: its sender hears that it arrived. */
+static void last_words(void)
+{
+	struct peer p;
+	open_peer(&p, 0, 16, 65536, 0);
+	tell(&p, self);
+	receive(&p, 1, p.shared, 64);
+	meet(&p, 2);
+	if (self == 0)
+		send_to(&p, 1, 2, p.shared, 64);
+	EQ(next(self == 0 ? p.s.send_cq : p.s.recv_cq, NULL).status, IBV_WC_SUCCESS);
+}
+
+static void run_last(void)
+{
+	for (int i = 0; i < number; i++)
+		processes(2, last_words, -1);
+}
+
 /* Has its address until its input ends. */
 static void run_claim(void)
 {
@@ -416,6 +435,7 @@ static const struct {
 	{ "contents", run_contents }, { "kill", run_kill },		{ "many", run_many },
 	{ "hosts", run_hosts },       { "events", run_events },	{ "bandwidth", run_bandwidth },
 	{ "pingpong", run_pingpong },  { "claim", run_claim },
+	{ "last", run_last },
 };
 
 int main(int argc, char **argv)

@@ -118,6 +118,11 @@ fn a_killed_process_is_seen_by_the_others_who_go_on_and_leaves_nothing() {
 }
 
 #[test]
+fn a_process_that_ends_when_it_has_its_message_has_answered_it() {
+    hosts(&[], &["last", if is_long() { "200" } else { "30" }]);
+}
+
+#[test]
 fn sixteen_processes_reach_each_other_or_sixty_four() {
     hosts(&[], &["many", "16"]);
     if is_long() {
