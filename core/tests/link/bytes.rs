@@ -41,7 +41,7 @@ fn a_send_of_any_length_arrives_with_its_immediate_and_its_sender() {
 #[test]
 fn writes_and_reads_of_any_length_move_exactly_their_bytes() {
     let (mut a, mut b, mut net) = pair();
-    let pages = if cfg!(miri) { 25 } else { 40 };
+    let pages = if cfg!(miri) { 8 } else { 40 };
     let (memory, window) = crate::pages(&b, &a, pages);
     let lens: &[usize] = if cfg!(miri) {
         &[0, 1, PAYLOAD + 1, 3 * PAYLOAD + 7]
@@ -81,7 +81,7 @@ fn r16_an_immediate_arrives_when_all_bytes_of_its_write_are_there() {
         for _ in 0..seed {
             net.random();
         }
-        let (memory, window) = crate::pages(&b, &a, 25);
+        let (memory, window) = crate::pages(&b, &a, if cfg!(miri) { 8 } else { 25 });
         let sent = pattern(3 * PAYLOAD + 5, 9);
         recv(&mut b, 1, 1);
         let range = window.range(0..sent.len() as u64).unwrap();
