@@ -189,7 +189,11 @@ static void all_to_all(int devices)
 	for (int d = 0; d < devices; d++)
 		for (int i = 0; i < DEEP; i++)
 			receive(&peers[d], i, peers[d].shared + i * LENGTH, LENGTH);
-	int expected = MESSAGES * (all - 1), sent[2] = { 0 }, done[2] = { 0 }, received[2] = { 0 };
+	int expected = MESSAGES * (all - 1), sent[2] = { 0 }, free_count[2] = { 0 };
+	static int free_places[2][DEEP];
+	for (int d = 0; d < devices; d++)
+		while (free_count[d] < DEEP)
+			free_places[d][free_count[d]] = free_count[d], free_count[d]++;
 	static unsigned char from[2][2 * MOST];
 	double end = seconds() + 90;
 	for (int left = 2 * devices * expected; left > 0;) {
@@ -197,23 +201,20 @@ static void all_to_all(int devices)
 		for (int d = 0; d < devices; d++) {
 			struct peer *p = &peers[d];
 			int me = devices * self + d;
-			for (; sent[d] < expected && sent[d] - done[d] < DEEP; sent[d]++) {
-				int to = (me + 1 + sent[d] / MESSAGES) % all;
-				char *bytes = p->shared + (DEEP + sent[d] % DEEP) * LENGTH;
+			/* A place is free once its message is done, in whichever order they are. */
+			for (; sent[d] < expected && free_count[d] > 0; sent[d]++) {
+				int to = (me + 1 + sent[d] / MESSAGES) % all, place = free_places[d][--free_count[d]];
+				char *bytes = p->shared + (DEEP + place) * LENGTH;
 				uint32_t length = 16 + (sent[d] * 37 + me * 11) % (LENGTH - 16);
 				pattern(bytes, length, me);
 				memcpy(bytes, &me, sizeof(me));
-				send_to(p, to, sent[d], bytes, length);
-				/* Its bytes are its until it is done: none is sent from there before. */
-				if ((sent[d] + 1) % DEEP == 0 && sent[d] + 1 > done[d]) {
-					sent[d]++;
-					break;
-				}
+				send_to(p, to, place, bytes, length);
 			}
 			struct ibv_wc wc;
 			while (ibv_poll_cq(p->s.send_cq, 1, &wc) > 0) {
 				EQ(wc.status, IBV_WC_SUCCESS);
-				done[d]++, left--, found++;
+				free_places[d][free_count[d]++] = wc.wr_id;
+				left--, found++;
 			}
 			while (ibv_poll_cq(p->s.recv_cq, 1, &wc) > 0) {
 				EQ(wc.status, IBV_WC_SUCCESS);
@@ -226,7 +227,7 @@ static void all_to_all(int devices)
 				same(bytes, wc.byte_len, who);
 				from[d][who]++;
 				receive(p, wc.wr_id, bytes, LENGTH);
-				received[d]++, left--, found++;
+				left--, found++;
 			}
 		}
 		if (!found) {
