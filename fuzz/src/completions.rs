@@ -99,15 +99,18 @@ impl Model {
     }
 
     fn poll(&mut self) -> Option<Seen> {
-        self.turn = !self.turn;
-        let order = if self.turn { [1, 0] } else { [0, 1] };
-        for queue in order {
-            while let Some(entry) = self.pending[queue].pop_front() {
-                match self.completed(queue, &entry) {
-                    None => self.stale += 1,
-                    seen => return seen,
-                }
+        // Whose turn it is goes first: the other's is next. After an entry of nothing, receives go before.
+        let mut queue = match [0, 1].map(|queue| !self.pending[queue].is_empty()) {
+            [false, false] => return None,
+            [_, receives] => usize::from(receives && (self.turn || self.pending[0].is_empty())),
+        };
+        self.turn = queue == 0;
+        while let Some(entry) = self.pending[queue].pop_front() {
+            match self.completed(queue, &entry) {
+                None => self.stale += 1,
+                seen => return seen,
             }
+            queue = usize::from(!self.pending[1].is_empty());
         }
         None
     }

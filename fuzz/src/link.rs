@@ -7,7 +7,7 @@ use efa_core::connect::{Side, connect};
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteReadWrite};
 use efa_core::peer::RemoteWindow;
 use efa_core::qp::Depth;
-use efa_core::soft::link::{Body, FRAME, Frame};
+use efa_core::soft::link::{Body, FRAME, Frame, PAYLOAD};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work::Event;
 use efa_core::{Context, Gid, Limits, Provider, Token};
@@ -18,7 +18,7 @@ use crate::input::Input;
 const LIMITS: Limits = Limits { max_qp: 4, max_cq: 8, max_mr: 64, max_pd: 4, max_ah: 8, ..Config::LIMITS };
 const PATIENCE: u64 = 1_000_000;
 /// Bytes of exposed memory that are used.
-const SHARED: usize = 4 * 8928;
+const SHARED: usize = 2 * PAYLOAD - 1;
 
 /// The carrier: frames that were sent, and to which wire.
 struct Carrier {
@@ -180,7 +180,7 @@ impl World {
                     let mut found = vec![0; len];
                     self.memory.copy_out(0, &mut found).expect("inside");
                     assert!(!honest || found.iter().all(|byte| *byte == fill), "a write done has its bytes there");
-                    reached.insert(if len > 8928 { "a write in parts done" } else { "a write done" });
+                    reached.insert(if len > PAYLOAD { "a write in parts done" } else { "a write done" });
                 }
                 (Event::Read(mut done), What::Read(len)) => {
                     self.writing = false;

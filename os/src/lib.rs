@@ -36,6 +36,7 @@
 //! | `fork` | what a fork does to registered memory |
 //! | `loader` | the libraries and the table of their functions |
 //! | `ffi`, `same` | what C's headers declare, compared with them by a test, and with core's numbers |
+//! | `carrier` | the software device's frames between processes (feature `soft`) |
 //! | `error`, `absent`, `explain` | what can go wrong, and what to do about it |
 //!
 //! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
@@ -47,6 +48,8 @@
 mod absent;
 #[cfg(all(test, feature = "system"))]
 mod calls;
+#[cfg(feature = "soft")]
+pub mod carrier;
 mod device;
 mod error;
 mod explain;

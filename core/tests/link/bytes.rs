@@ -81,7 +81,7 @@ fn r16_an_immediate_arrives_when_all_bytes_of_its_write_are_there() {
         for _ in 0..seed {
             net.random();
         }
-        let (memory, window) = crate::pages(&b, &a, 8);
+        let (memory, window) = crate::pages(&b, &a, if cfg!(miri) { 8 } else { 25 });
         let sent = pattern(3 * PAYLOAD + 5, 9);
         recv(&mut b, 1, 1);
         let range = window.range(0..sent.len() as u64).unwrap();

@@ -153,3 +153,20 @@ fn more_datagrams_than_the_link_holds_wait_in_their_send_queue() {
     assert_eq!(std::iter::from_fn(|| a.endpoint.poll()).count(), 36);
     assert_eq!((net.log.len(), dropped(&b)), (100, 100));
 }
+
+#[test]
+fn datagrams_for_who_is_busy_wait_behind_those_for_others() {
+    let (mut a, mut b, mut net) = pair();
+    let third = SoftDevice::new(config(3));
+    let wire = a.ctx.provider().clone();
+    let [mut c, _d] =
+        connect_of::<_, Ud>([Context::open(wire.clone()), Context::open(third)], Depth::new(8, 8)).unwrap();
+    recv(&mut b, 64, 1);
+    a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
+    c.endpoint.post(c.peer.send_empty(), Token(2)).unwrap();
+    (0..20).for_each(|_| wire.progress());
+    let mut frame = [0; FRAME];
+    assert_eq!(wire.transmit_except(net.now, &mut frame, &[gid(2)]).map(|(gid, _)| gid), Some(gid(3)));
+    assert_eq!(wire.transmit_except(net.now, &mut frame, &[gid(2)]), None);
+    assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(_)));
+}

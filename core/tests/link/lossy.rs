@@ -1,11 +1,12 @@
 //! A carrier that loses, repeats and reorders: each operation is executed once, and ends once.
 
-use efa_core::Token;
 use efa_core::qp::{Depth, Srd};
-use efa_core::soft::link::{Body, Frame, PAYLOAD};
+use efa_core::soft::link::{Body, FRAME, Frame, PAYLOAD};
 use efa_core::work::Event;
+use efa_core::{Provider, Token};
 
 use crate::common::zeros;
+use crate::net::gid;
 use crate::{bytes, config, look, nothing, pages, pair, pair_of, pair_with, pattern, recv, wait, window};
 
 #[test]
@@ -55,7 +56,7 @@ fn whatever_is_lost_a_random_program_of_all_operations_ends_each_once_with_the_r
         (0..seed).for_each(|_| {
             net.random();
         });
-        let area = if cfg!(miri) { 4096 } else { 5 * 4096 };
+        let area = if cfg!(miri) { 4096 } else { 20 * 4096 };
         let (memory, window) = pages(&b, &a, 8 * area / 4096);
         let rounds = if cfg!(miri) { 2 } else { 6 };
         let mut ended = vec![0; rounds * 8];
@@ -219,4 +220,31 @@ fn small_messages_are_not_held_up_by_a_large_write() {
     assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
     assert!(net.requests() < 60, "{}", net.requests());
     assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Written(_)));
+}
+
+#[test]
+fn what_is_for_who_is_busy_waits_and_nobody_else_does() {
+    let (mut a, mut b, mut net) = pair();
+    recv(&mut b, 8, 1);
+    a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
+    a.ctx.provider().progress();
+    let (mut frame, busy) = ([0; FRAME], [gid(7), gid(2)]);
+    // Neither it nor hellos nor resets, which are not of its node.
+    let hello = Frame { to: gid(1), from: gid(9), to_session: 0, from_session: 5, body: Body::Hello };
+    let reset = Frame { to_session: 6, body: Body::Alive, from: gid(2), ..hello };
+    for told in [hello, reset] {
+        let len = told.write(&mut frame).unwrap();
+        a.ctx.provider().receive(net.now, &frame[..len]).unwrap();
+    }
+    let to = |frame: &[u8]| Frame::parse(frame).unwrap().to;
+    let sent = std::iter::from_fn(|| {
+        let (gid, len) = a.ctx.provider().transmit_except(net.now, &mut frame, &busy)?;
+        assert_eq!(to(&frame[..len]), gid);
+        Some(gid)
+    });
+    assert_eq!(sent.collect::<Vec<_>>(), [gid(9)]);
+    assert_eq!(a.ctx.provider().next_timeout(), Some(0), "it is still due");
+    // Nothing of it was lost.
+    assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
+    assert!(matches!(wait(&mut net, &mut b.endpoint), Event::Received(_)));
 }

@@ -21,16 +21,18 @@ use efa_core::connect::{Side, connect_of};
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, Peer, RemoteWindow, Sender};
 use efa_core::qp::{Depth, Endpoint, QpKind, Srd};
+use efa_core::soft::link::PAYLOAD;
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work::{Event, Failure};
-use efa_core::{Context, Token};
+use efa_core::{Context, Limits, Token};
 use net::{Net, gid};
 
 type Link<K = Srd> = Side<SoftDevice, K>;
 
 /// The `n`-th wire, in the first of its lives.
 fn config(n: u64) -> Config {
-    Config::new(Profile::RDMA).limits(LIMITS).packets(64).shuffle(false).gid(gid(n)).linked(100 + n)
+    let limits = Limits { max_msg_size: PAYLOAD as u32, ..LIMITS };
+    Config::new(Profile::RDMA).limits(limits).packets(64).shuffle(false).gid(gid(n)).linked(100 + n)
 }
 
 /// Two connected endpoints on wires of their own, 8 operations deep.

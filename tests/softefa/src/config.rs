@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
-use efa_core::Limits;
-use efa_core::soft;
+use efa_core::soft::{self, link};
+use efa_core::{Gid, Limits};
+use efa_os::carrier::Fabric;
 
 use crate::driver::{Driver, Layout};
 
@@ -14,6 +16,9 @@ pub const PREFIX: &str = "SOFTEFA_";
 
 /// Devices that there can be.
 pub const MAX_DEVICES: u32 = 4;
+
+/// The fabric of those who name none.
+const FABRIC: &str = "default";
 
 /// What is written to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -28,10 +33,14 @@ pub enum Log {
 }
 
 /// What the library is to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Devices on the fabric.
+    /// Devices of the process.
     pub devices: u32,
+    /// The name of the fabric that it shares with other processes, if it does.
+    pub fabric: Option<String>,
+    /// The address of the first device, if it is to have this one.
+    pub gid: Option<Gid>,
     /// What they are like.
     pub soft: soft::Config,
     /// What they can do.
@@ -59,7 +68,16 @@ impl Default for Config {
         };
         let profile = soft::Profile::RDMA;
         let soft = soft::Config::new(profile.wide().counting()).limits(limits);
-        Self { devices: 1, soft, profile, limits, driver: Driver::default(), log: Log::Off }
+        Self {
+            devices: 1,
+            fabric: Some(FABRIC.into()),
+            gid: None,
+            soft,
+            profile,
+            limits,
+            driver: Driver::default(),
+            log: Log::Off,
+        }
     }
 }
 
@@ -80,12 +98,16 @@ impl fmt::Display for ConfigError {
     }
 }
 
-const NAMES: &str = "the variables are SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA_FEATURES, SOFTEFA_LIMITS, \
-                     SOFTEFA_LAYOUT, SOFTEFA_SEED, SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
+const NAMES: &str = "the variables are SOFTEFA_FABRIC, SOFTEFA_GID, SOFTEFA_DEVICES, SOFTEFA_PROFILE, SOFTEFA_FEATURES, \
+                     SOFTEFA_LIMITS, SOFTEFA_LAYOUT, SOFTEFA_SEED, SOFTEFA_SHUFFLE, SOFTEFA_HOSTILE and SOFTEFA_LOG";
 const LIMITS: &str = "a list of name=number with the names qp, cq, mr, pd, ah, send, min_send, recv, cqe, msg, rdma \
                       and batch, none beyond what the device has";
 const FEATURES: &str = "none, or a list of wide (send entries), id64 (request ids), cqmem (completion queues in the \
                         program's memory) and counters (of completions)";
+const FABRICS: &str = "none, for a process alone, or a name of 1 to 32 letters, digits, dots, dashes and underscores";
+const GIDS: &str = "an IPv6 address as fe80::7, not zero and no multicast address: the first device's, which no other \
+                    process on the fabric has";
+const MESSAGES: &str = "messages between processes have at most 32768 bytes; with SOFTEFA_FABRIC=none msg may be more";
 const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes) and \
                        strangers (arrivals)";
 
@@ -97,6 +119,7 @@ impl Config {
     pub fn parse(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let (mut seed, mut shuffle, mut wide, mut counters, mut hostile) = (None, true, true, true, Vec::new());
+        let mut limits_were = None;
         for (name, value) in variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             let error = |accepted: &str| ConfigError {
                 name: name.clone(),
@@ -104,6 +127,16 @@ impl Config {
                 accepted: accepted.to_owned(),
             };
             match &name[PREFIX.len()..] {
+                "FABRIC" if value == "none" => config.fabric = None,
+                "FABRIC" => {
+                    Fabric::new(&value, 0).map_err(|_| error(FABRICS))?;
+                    config.fabric = Some(value.clone());
+                }
+                "GID" => {
+                    let gid = value.parse::<Ipv6Addr>().ok();
+                    let gid = gid.filter(|gid| !gid.is_unspecified() && !gid.is_multicast());
+                    config.gid = Some(Gid(gid.ok_or_else(|| error(GIDS))?.octets()));
+                }
                 "DEVICES" => {
                     let devices = number(&value).filter(|devices| (1..=u64::from(MAX_DEVICES)).contains(devices));
                     config.devices = devices.ok_or_else(|| error("1 to 4 devices"))? as u32;
@@ -143,6 +176,7 @@ impl Config {
                     if config.limits.min_send_depth > config.limits.max_send_depth {
                         return Err(error(LIMITS));
                     }
+                    limits_were = Some(value.clone());
                 }
                 "SEED" => seed = Some(number(&value).ok_or_else(|| error("a number of up to 64 bits"))?),
                 "SHUFFLE" => {
@@ -178,6 +212,12 @@ impl Config {
                 "LIBRARY" => {}
                 _ => return Err(error(NAMES)),
             }
+        }
+        if let Some(value) = limits_were
+            && config.fabric.is_some()
+            && config.limits.max_msg_size as usize > link::PAYLOAD
+        {
+            return Err(ConfigError { name: format!("{PREFIX}LIMITS"), value, accepted: MESSAGES.into() });
         }
         let profile = if wide { config.profile.wide() } else { config.profile };
         let profile = if counters { profile.counting() } else { profile };
@@ -252,6 +292,8 @@ mod tests {
     fn each_variable_is_understood() {
         let config = parse(&[
             ("DEVICES", "2"),
+            ("FABRIC", "rack-7.a_b"),
+            ("GID", "fe80::7"),
             ("PROFILE", "unsolicited"),
             ("FEATURES", "id64,cqmem"),
             ("LIMITS", "qp=16,msg=0x1000,batch=4,min_send=32"),
@@ -264,6 +306,10 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((config.devices, config.log, config.profile), (2, Log::Calls, soft::Profile::UNSOLICITED));
+        assert_eq!(
+            (config.fabric.as_deref(), config.gid),
+            (Some("rack-7.a_b"), Some(Gid::from_parts(0xFE80 << 48, 7)))
+        );
         assert_eq!((config.limits.max_qp, config.limits.max_msg_size), (16, 4096));
         assert_eq!((config.limits.max_batch, config.limits.min_send_depth), (4, 32));
         let layout = Layout { sub_cqs: 2, llq: 64, doorbells: [256, 512, 0] };
@@ -274,10 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn a_process_alone_has_longer_messages() {
+        let config = parse(&[("FABRIC", "none"), ("LIMITS", "msg=65535")]).unwrap();
+        assert_eq!((config.fabric, config.limits.max_msg_size), (None, 65535));
+    }
+
+    #[test]
     fn a_bad_value_is_an_error_with_the_variable_the_value_and_what_is_accepted() {
         for (name, value) in [
             ("DEVICES", "0"),
             ("DEVICES", "5"),
+            ("FABRIC", ""),
+            ("FABRIC", "a/b"),
+            ("GID", "::"),
+            ("GID", "ff02::1"),
+            ("GID", "10.0.0.1"),
+            ("LIMITS", "msg=32769"),
             ("PROFILE", "efa1"),
             ("LIMITS", "qp"),
             ("LIMITS", "qp=0"),

@@ -17,7 +17,7 @@ macro_rules! errnos {
     };
 }
 
-errnos!(EBADF EBUSY EFAULT EINVAL EIO ENODEV ENOENT ENOMEM ENOSPC ENOSYS ENOTTY EOPNOTSUPP EPERM EPROTONOSUPPORT);
+errnos!(EBADF EBUSY EFAULT EINTR EINVAL EIO ENODEV ENOENT ENOMEM ENOSPC ENOSYS ENOTTY EOPNOTSUPP EPERM EPROTONOSUPPORT);
 
 impl From<efa_core::Error> for Errno {
     /// What the kernel's driver answers where the device says so.

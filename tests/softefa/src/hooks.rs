@@ -10,6 +10,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use efa_os::carrier;
+
 use crate::errno::Errno;
 use crate::process::{self, Process};
 use crate::uapi::RDMA_VERBS_IOCTL;
@@ -254,8 +256,11 @@ hooks! {
         // SAFETY: by the caller's word.
         unsafe { map(addr, len, protection, flags, fd, offset) }
     }
-    /// `close`.
+    /// `close`: what carries frames is no file of the program's, also where it closes all numbers that there are.
     fn close(fd: c_int) -> c_int {
+        if carrier::files::is_open(fd) && process::is_home() {
+            return fail(Errno::EBADF);
+        }
         if process::is_ours(fd) && let Some(process) = Process::get() {
             quietly(|| process.closed(fd));
         }
@@ -375,6 +380,14 @@ impl Next {
     }
 }
 
+extern "C" fn before_fork() {
+    carrier::files::before_fork();
+}
+
+extern "C" fn in_parent() {
+    carrier::files::in_parent();
+}
+
 extern "C" fn in_child() {
     Process::forget_in_child();
     announce();
@@ -407,7 +420,7 @@ extern "C" fn loaded() {
     Process::begin();
     announce();
     // SAFETY: functions of the library, which stays.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     // SAFETY: as above.
     unsafe { libc::atexit(at_exit) };
 }

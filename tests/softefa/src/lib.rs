@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `hooks` | the C functions that stand before libc's (feature `preload`) |
 //! | [`process`] | the process's devices and files |
+//! | [`host`] | its addresses on the fabric that it shares with other processes |
 //! | [`config`], [`driver`] | the environment, and what of it is the driver's |
 //! | [`sysfs`] | the files that describe the devices |
 //! | [`uapi`], [`ioctl`] | the interface's numbers, and taking its requests apart |
@@ -27,6 +28,7 @@ pub mod foreign;
 pub mod handles;
 #[cfg(all(feature = "preload", not(test)))]
 pub mod hooks;
+pub mod host;
 pub mod ioctl;
 pub mod mmap;
 pub mod own;

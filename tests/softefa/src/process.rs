@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use efa_core::Provider;
 use efa_core::soft::SoftDevice;
+use efa_os::carrier;
 
 use crate::config::{Config, Log};
 use crate::errno::Errno;
@@ -21,7 +22,7 @@ use crate::mmap::Arena;
 use crate::own::{self, OwnMemory};
 use crate::progress::Progress;
 use crate::verbs::{Context, Files};
-use crate::{sys, sysfs};
+use crate::{host, sys, sysfs};
 
 /// What there is of the library in this process. Made when it is first needed, and never freed: a thread looks at it.
 #[derive(Debug)]
@@ -44,6 +45,11 @@ enum File {
     Events(Arc<EventFile>),
 }
 
+/// A thread makes what there is.
+static BEGINNING: AtomicBool = AtomicBool::new(false);
+/// Why it cannot be was told.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
 /// The process that the library was loaded in, or the forked child that began anew; zero before either.
@@ -57,6 +63,12 @@ thread_local! {
 /// Whether this thread makes the files that describe the devices just now.
 pub fn is_making() -> bool {
     MAKING.get()
+}
+
+/// Whether what is here is this process's, and not of a parent whose memory it has, or a copy of it.
+pub fn is_home() -> bool {
+    let home = HOME.load(Ordering::Relaxed);
+    home == 0 || home == sys::process_id()
 }
 
 /// Which files are in the table, for a look without its lock: files are closed and mapped all the time.
@@ -87,35 +99,29 @@ impl Process {
     /// has its parent's memory, or a copy of it, and began nothing of its own (`vfork`, `_Fork`): what is here is the
     /// parent's.
     pub fn get() -> Option<&'static Self> {
-        let home = HOME.load(Ordering::Relaxed);
-        if home != 0 && home != sys::process_id() {
+        if !is_home() {
             return None;
         }
-        let made = PROCESS.load(Ordering::Acquire);
         // SAFETY: made below, and never freed.
-        if let Some(process) = unsafe { made.as_ref() } {
+        let made = || unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
+        if let Some(process) = made() {
             return Some(process);
         }
-        let process = match Self::new() {
-            Ok(process) => Box::into_raw(Box::new(process)),
-            Err(text) => {
-                static TOLD: AtomicBool = AtomicBool::new(false);
-                if !TOLD.swap(true, Ordering::Relaxed) {
-                    tell(&text);
+        // By one thread: an address is claimed once. No signal's handler comes in between and waits for it.
+        sys::without_signals(|| {
+            while BEGINNING.swap(true, Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            if made().is_none() {
+                match Self::new() {
+                    Ok(process) => PROCESS.store(Box::into_raw(Box::new(process)), Ordering::Release),
+                    Err(text) if !TOLD.swap(true, Ordering::Relaxed) => tell(&text),
+                    Err(_) => {}
                 }
-                return None;
             }
-        };
-        match PROCESS.compare_exchange(ptr::null_mut(), process, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: never freed from now on.
-            Ok(_) => unsafe { process.as_ref() },
-            Err(other) => {
-                // SAFETY: made above, and nobody knows of it.
-                drop(unsafe { Box::from_raw(process) });
-                // SAFETY: another thread was first; what it made is never freed.
-                unsafe { other.as_ref() }
-            }
-        }
+            BEGINNING.store(false, Ordering::Release);
+        });
+        made()
     }
 
     fn new() -> Result<Self, String> {
@@ -123,16 +129,13 @@ impl Process {
             Some((name.into_string().ok()?, value.into_string().unwrap_or_else(|value| value.to_string_lossy().into())))
         });
         let config = Config::parse(variables).map_err(|error| error.to_string())?;
-        let first = SoftDevice::new(config.soft.mover(own::mover()));
-        let mut devices = vec![first.clone()];
-        while devices.len() < config.devices as usize {
-            devices.push(first.neighbour().map_err(|error| error.to_string())?);
-        }
+        let id = sys::process_id();
+        let (devices, carrier) = host::make(&config, id)?;
         Ok(Self {
-            id: sys::process_id(),
+            id,
+            progress: Progress::new(carrier, config.log),
             config,
             devices,
-            progress: Progress::default(),
             files: Mutex::default(),
             tree: OnceLock::new(),
             told_of_faults: AtomicBool::new(false),
@@ -146,8 +149,15 @@ impl Process {
 
     /// A forked child has nothing of its parent's: no thread, no devices, no memory of queues.
     pub fn forget_in_child() {
+        // First of all: whoever waits for this process's end sees it, and its addresses are free when it ends.
+        carrier::files::in_child(|fd| {
+            // SAFETY: a socket of the parent's carrier, which nobody has here.
+            unsafe { sys::close(fd) };
+        });
         Self::begin();
         PROCESS.store(ptr::null_mut(), Ordering::Release);
+        BEGINNING.store(false, Ordering::Release);
+        TOLD.store(false, Ordering::Relaxed);
         for word in &OURS {
             word.store(0, Ordering::Release);
         }
@@ -169,12 +179,18 @@ impl Process {
         root
     }
 
-    /// Removes what was made on disk.
+    /// The process ends: what is to be sent goes, and what was made on disk, and what others left who were killed.
     pub fn clean_up() {
         // SAFETY: never freed.
         let Some(process) = (unsafe { PROCESS.load(Ordering::Acquire).as_ref() }) else { return };
-        if process.id == sys::process_id() && process.tree.get().is_some() {
-            let _ = std::fs::remove_dir_all(sysfs::root(process.id));
+        if process.id != sys::process_id() {
+            return;
+        }
+        process.progress.settle();
+        if process.tree.get().is_some() {
+            let root = sysfs::root(process.id);
+            let _ = std::fs::remove_dir_all(&root);
+            sysfs::sweep_beside(&root);
         }
     }
 

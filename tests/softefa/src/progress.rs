@@ -1,19 +1,26 @@
-//! The thread that drives the devices: they are memory, so somebody has to look at it.
+//! The thread that drives the devices, and what carries their frames: they are memory, so somebody has to look at it.
+//!
+//! While there are queue pairs it naps between looks at their doorbells; without any it sleeps until a frame comes, or
+//! somebody makes one. A frame that comes, and room where there was none, end its sleep at once.
 
 #![forbid(unsafe_code)]
 
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use efa_core::soft::SoftDevice;
+use efa_os::carrier::{Carrier, Counts, Interest, Look};
 
+use crate::config::Log;
 use crate::errno::Errno;
 use crate::events::{EventFile, EventQueue, SQ_DRAINED};
 use crate::own::OwnMemory;
-use crate::sys;
+use crate::sys::{self, Wait};
 use crate::verbs::{Counter, QueuePair};
+use crate::{process, sysfs};
 
 /// How long it looks on after it last had something to do.
 const SPIN: Duration = Duration::from_micros(5);
@@ -21,6 +28,16 @@ const SPIN: Duration = Duration::from_micros(5);
 const NAP: Duration = Duration::from_micros(20);
 /// After how long without anything to do it sleeps longer, and how long.
 const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_micros(200));
+
+/// Turns after a frame came in which it looks for the next one each time, and after how many it looks otherwise.
+const HOT: u32 = 64;
+const COLD: u32 = 32;
+
+/// How long it does not look again for what killed processes left on disk.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long the end of the process waits for what is to be sent.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// How often it gives way to calls that wait before it takes a turn all the same: some take long.
 const YIELDS: u32 = 50;
@@ -36,8 +53,14 @@ struct Draining {
 /// What the thread looks at.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// None where it cannot be made.
-    thread: OnceLock<Option<Thread>>,
+    /// Where it is woken; none where it cannot be made.
+    thread: OnceLock<Option<OwnedFd>>,
+    /// Until the thread has it.
+    carrier: Mutex<Option<Carrier>>,
+    log: Log,
+    is_linked: bool,
+    /// Rounds without anything to do, and without a frame that waits for room.
+    rests: AtomicUsize,
     queue_pairs: AtomicUsize,
     /// Calls that want a device while the thread has it.
     waiting: AtomicUsize,
@@ -47,53 +70,81 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// For devices whose frames this carries, if others can reach them.
+    pub fn new(carrier: Option<Carrier>, log: Log) -> Self {
+        Self { is_linked: carrier.is_some(), carrier: Mutex::new(carrier), log, ..Self::default() }
+    }
+
     /// Starts the thread, once. `device` is any of those on the fabric.
     ///
     /// # Errors
     /// `ENOMEM` where there can be none.
     pub fn start(this: &'static Self, device: &SoftDevice) -> Result<(), Errno> {
-        let thread = this.thread.get_or_init(|| {
-            let device = device.clone();
-            let made =
-                sys::without_signals(|| thread::Builder::new().name("softefa".into()).spawn(move || this.run(&device)));
-            made.ok().map(|thread| thread.thread().clone())
+        let waker = this.thread.get_or_init(|| {
+            let (device, (woken, waker)) = (device.clone(), sys::pipe().ok()?);
+            let carrier = this.carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let looks =
+                Looks { carrier, woken, files: Vec::new(), since: COLD, counts: Counts::default(), swept: None };
+            let made = sys::without_signals(|| {
+                thread::Builder::new().name("softefa".into()).spawn(move || this.run(&device, looks))
+            });
+            made.ok().map(|_| waker)
         });
-        thread.as_ref().map(|_| ()).ok_or(Errno::ENOMEM)
+        waker.as_ref().map(|_| ()).ok_or(Errno::ENOMEM)
     }
 
-    fn run(&self, device: &SoftDevice) {
+    fn run(&self, device: &SoftDevice, mut looks: Looks) {
         sys::prefer_latency();
-        let (mut last, mut yielded) = (Instant::now(), 0);
+        let (mut last, mut yielded, mut look) = (Instant::now(), 0, Look::Nowhere);
         loop {
-            if self.queue_pairs.load(Ordering::Acquire) == 0 {
-                // Lets go of those that ended, and tells what they came to.
-                self.look_for_drained();
-                self.publish();
-                thread::park();
-                last = Instant::now();
-                continue;
-            }
             if self.waiting.load(Ordering::Acquire) > 0 && yielded < YIELDS {
                 yielded += 1;
                 thread::yield_now();
                 continue;
             }
             yielded = 0;
-            let mut worked = device.turn();
+            let has_queues = self.queue_pairs.load(Ordering::Acquire) > 0;
+            let mut worked = has_queues && device.turn();
+            worked |= looks.pass(look, self.log);
+            look = Look::Nowhere;
             for queue in self.event_queues().iter() {
                 worked |= queue.poll();
             }
+            // Lets go of those that ended, too.
             self.look_for_drained();
             self.publish();
             if worked {
                 last = Instant::now();
                 continue;
             }
-            match last.elapsed() {
-                since if since < SPIN => std::hint::spin_loop(),
-                since if since < IDLE.0 => thread::sleep(NAP),
-                _ => thread::sleep(IDLE.1),
+            if looks.is_at_rest() {
+                self.rests.fetch_add(1, Ordering::Release);
             }
+            let nap = match last.elapsed() {
+                since if since < SPIN => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                _ if !has_queues => None,
+                since if since < IDLE.0 => Some(NAP),
+                _ => Some(IDLE.1),
+            };
+            look = looks.wait(nap);
+            if !has_queues {
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Gives what is to be sent to others some time to go, since the process ends: what its program has received it has
+    /// not yet answered, perhaps, and a device does not die with a program.
+    pub fn settle(&self) {
+        let Some(Some(waker)) = self.thread.get().filter(|_| self.is_linked) else { return };
+        let (begun, before) = (Instant::now(), self.rests.load(Ordering::Acquire));
+        // A whole round from now on, not the rest of one.
+        while self.rests.load(Ordering::Acquire).wrapping_sub(before) < 2 && begun.elapsed() < LAST_WORDS {
+            let _ = sys::write(waker.as_raw_fd(), &[0]);
+            thread::sleep(NAP);
         }
     }
 
@@ -111,9 +162,10 @@ impl Progress {
 
     /// There is a queue pair more.
     pub fn queue_pair_made(&self) {
-        self.queue_pairs.fetch_add(1, Ordering::AcqRel);
-        if let Some(Some(thread)) = self.thread.get() {
-            thread.unpark();
+        let before = self.queue_pairs.fetch_add(1, Ordering::AcqRel);
+        if let Some(Some(waker)) = self.thread.get().filter(|_| before == 0) {
+            // A pipe that is full wakes it, too.
+            let _ = sys::write(waker.as_raw_fd(), &[0]);
         }
     }
 
@@ -179,5 +231,73 @@ impl Progress {
             }
             !drained
         });
+    }
+}
+
+/// What the thread looks at beside the devices.
+#[derive(Debug)]
+struct Looks {
+    carrier: Option<Carrier>,
+    /// Readable when it is to wake.
+    woken: OwnedFd,
+    /// Room for what is waited for.
+    files: Vec<Wait>,
+    /// Turns since a frame came.
+    since: u32,
+    /// What became of frames, when it was looked at last.
+    counts: Counts,
+    /// When it looked for what killed processes left.
+    swept: Option<Instant>,
+}
+
+impl Looks {
+    /// Carries frames; whether there were any.
+    #[inline]
+    fn pass(&mut self, look: Look, log: Log) -> bool {
+        let Some(carrier) = &mut self.carrier else { return false };
+        self.since = self.since.wrapping_add(1);
+        let is_time = self.since < HOT || self.since.is_multiple_of(COLD);
+        let worked = carrier.pass(if is_time { look.max(Look::Frames) } else { look });
+        if worked {
+            self.since = 0;
+            self.count(log);
+        }
+        worked
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.carrier.as_ref().is_some_and(|carrier| !carrier.is_waiting())
+    }
+
+    /// Looks at what is rare.
+    fn count(&mut self, log: Log) {
+        let counts = self.carrier.as_ref().map(Carrier::counts).unwrap_or_default();
+        if counts.refused > 0 && self.counts.refused == 0 && log > Log::Off {
+            process::tell("a frame was refused: something else sends to this process's address");
+        }
+        if counts.unreachable > self.counts.unreachable && self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
+            self.swept = Some(Instant::now());
+            // Whoever had the address may have been killed: what it left on disk goes.
+            sysfs::sweep_beside(&sysfs::root(sys::process_id()));
+        }
+        self.counts = counts;
+    }
+
+    /// Waits until a frame may have come, there may be room, the carrier wants to be called, or the time is over; where
+    /// the next pass is to look.
+    fn wait(&mut self, most: Option<Duration>) -> Look {
+        self.files.clear();
+        self.files.push(Wait { fd: self.woken.as_raw_fd(), room: false });
+        let mut most = most;
+        if let Some(carrier) = &self.carrier {
+            let files = carrier.sockets().map(|(file, interest)| (file.as_raw_fd(), interest == Interest::Room));
+            self.files.extend(files.map(|(fd, room)| Wait { fd, room }));
+            most = [most, carrier.wakes_in()].into_iter().flatten().min();
+        }
+        let Some(is_woken) = sys::wait(&self.files, most) else { return Look::Nowhere };
+        if is_woken {
+            let _ = sys::read(&self.woken, &mut [0; 64]);
+        }
+        Look::Everywhere
     }
 }

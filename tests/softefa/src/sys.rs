@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use crate::errno::Errno;
 
@@ -217,6 +218,57 @@ pub fn process_id() -> i32 {
     unsafe { libc::syscall(libc::SYS_getpid) as i32 }
 }
 
+/// The user whose rights this process has.
+pub fn user() -> u32 {
+    // SAFETY: no precondition.
+    unsafe { libc::syscall(libc::SYS_geteuid) as u32 }
+}
+
+/// Random bits.
+///
+/// # Errors
+/// What the system answered.
+pub fn random() -> Result<u64, Errno> {
+    let mut bits = [0; 8];
+    // SAFETY: there is room for them.
+    let got = result(unsafe { libc::syscall(libc::SYS_getrandom, bits.as_mut_ptr(), bits.len(), 0) })?;
+    if got == bits.len() as i64 { Ok(u64::from_ne_bytes(bits)) } else { Err(Errno::EINTR) }
+}
+
+/// Closes a file by its number.
+///
+/// # Safety
+/// Nobody uses it from now on.
+pub unsafe fn close(fd: RawFd) {
+    // SAFETY: by the caller's word.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// What is waited for at a file, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The file.
+    pub fd: RawFd,
+    /// Whether for room to write, else for something to read.
+    pub room: bool,
+}
+
+/// Waits until one of these files is ready, for ever where no time is given; whether the first is, if any.
+pub fn wait(files: &[Wait], most: Option<Duration>) -> Option<bool> {
+    let events = |room| if room { libc::POLLOUT } else { libc::POLLIN };
+    let mut files: Vec<_> =
+        files.iter().map(|wait| libc::pollfd { fd: wait.fd, events: events(wait.room), revents: 0 }).collect();
+    let most = most.map(|most| libc::timespec {
+        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: most.subsec_nanos().into(),
+    });
+    let timeout = most.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let none = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: files and time are there.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, files.as_mut_ptr(), files.len(), timeout, none, 0) };
+    (ready > 0).then(|| files.first().is_some_and(|first| first.revents != 0))
+}
+
 fn stat(fd: RawFd) -> Result<libc::stat, Errno> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: there is room for the answer.
@@ -255,10 +307,19 @@ pub fn prefer_latency() {
         period: u64,
     }
     const SLICE: u64 = 100_000;
-    let attr = Attr { size: 48, policy: 0, flags: 0, nice: 0, priority: 0, runtime: SLICE, deadline: 0, period: 0 };
+    // What the program was given, as the system tells it: 20 less.
+    // SAFETY: plain numbers.
+    let rank = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+    let nice = if rank > 0 { 20 - rank as i32 } else { 0 };
+    let attr = Attr { size: 48, policy: 0, flags: 0, nice, priority: 0, runtime: SLICE, deadline: 0, period: 0 };
     let attr: *const Attr = &attr;
     // SAFETY: plain numbers.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+    // SAFETY: plain numbers.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    if policy != i64::from(libc::SCHED_OTHER) {
+        return;
+    }
     // SAFETY: the attributes are there.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attr, 0) };
 }

@@ -98,7 +98,7 @@ const ROOT: &str = "softefa-sysfs-";
 /// # Errors
 /// What the system answered.
 pub fn create(root: &Path, gids: &[Gid]) -> io::Result<()> {
-    sweep(root.parent().unwrap_or(root));
+    sweep_beside(root);
     let _ = fs::remove_dir_all(root);
     for node in tree(gids) {
         let (Node::File(path, _) | Node::Link(path, _)) = &node;
@@ -112,19 +112,30 @@ pub fn create(root: &Path, gids: &[Gid]) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the trees of processes that are no more.
+/// Removes the trees of processes that are no more, which were killed.
+pub fn sweep_beside(root: &Path) {
+    sweep(root.parent().unwrap_or(root));
+}
+
 fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(process) = name.to_str().and_then(|name| name.strip_prefix(ROOT)) else { continue };
         if !process.is_empty()
             && process.bytes().all(|byte| byte.is_ascii_digit())
-            && !Path::new("/proc").join(process).exists()
+            && is_over(process)
             && Path::new("/proc/self").exists()
         {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// Whether a process is no more, or waits for nothing but its parent to hear that.
+fn is_over(process: &str) -> bool {
+    let Ok(line) = fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+    let state = line.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    state.starts_with(['Z', 'X'])
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Datagrams to and from other wires: a frame each, in no session, sent once and answered by nothing.
 
-use super::DATAGRAMS;
-use super::frame::{Body, DATAGRAM, FRAME, Frame, UdMessage};
+use alloc::vec;
+
+use super::frame::{Body, DATAGRAM, FRAME, Frame, PAYLOAD, UdMessage};
+use super::{DATAGRAMS, take_ready};
 use crate::Gid;
 use crate::entry::control1;
 use crate::qp::QpType;
@@ -24,18 +26,20 @@ impl State {
         if is_up && is_full {
             return self.requeue();
         }
-        let mut frame = [0; FRAME];
         let mut sent = None;
-        if let Some(out) = frame.get_mut(DATAGRAM..).and_then(|rest| rest.get_mut(..length as usize)) {
+        // What is longer than a frame was refused before.
+        if is_up && length as usize <= PAYLOAD {
+            let mut frame = vec![0; DATAGRAM + length as usize];
+            let out = frame.get_mut(DATAGRAM..).unwrap_or_default();
             let mut inline = [0; _];
             scatter(self.sources(&packet, &request, &mut inline), [Some(Span::of_bytes(out)), None]);
             let head = Frame { to: gid, from: self.gid_of(nic), to_session: 0, from_session: 0, body: Body::Alive };
             let datagram =
                 UdMessage { source: qp.qpn, destination: request.qpn, qkey: request.qkey, imm: request.imm, data: &[] };
-            let len = head.seal_datagram(&mut frame, &datagram, length as usize);
-            sent = frame.get(..len).map(<[u8]>::to_vec);
+            head.seal_datagram(&mut frame, &datagram, length as usize);
+            sent = Some(frame);
         }
-        if let (Some(link), Some(sent)) = (self.link.as_mut().filter(|_| is_up), sent) {
+        if let (Some(link), Some(sent)) = (self.link.as_mut(), sent) {
             link.datagrams.push_back((nic, gid, sent));
         }
         self.pop();
@@ -43,9 +47,9 @@ impl State {
         self.conclude(packet.qp, packet.meta(), Status::Ok);
     }
 
-    /// Writes the next datagram of a device that is not unplugged: its addressee and length.
-    pub(super) fn transmit_datagram(&mut self, frame: &mut [u8; FRAME]) -> Option<(Gid, usize)> {
-        while let Some((nic, gid, bytes)) = self.link.as_mut()?.datagrams.pop_front() {
+    /// Writes the next datagram of a device that is not unplugged, to one that is not busy: its addressee and length.
+    pub(super) fn transmit_datagram(&mut self, frame: &mut [u8; FRAME], busy: &[Gid]) -> Option<(Gid, usize)> {
+        while let Some((nic, gid, bytes)) = take_ready(&mut self.link.as_mut()?.datagrams, busy, |(_, gid, _)| *gid) {
             if self.is_up(nic) {
                 frame.get_mut(..bytes.len())?.copy_from_slice(&bytes);
                 return Some((gid, bytes.len()));

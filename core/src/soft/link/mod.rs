@@ -29,7 +29,8 @@
 //! It calls [`SoftDevice::receive`] with each frame that comes, [`SoftDevice::transmit`] until there is none to send,
 //! and both again no later than [`SoftDevice::next_timeout`]. `now` is in microseconds of any clock that does not run
 //! backwards. One device of a wire is enough for all of them. Where the carrier learns that nobody is at an address,
-//! [`SoftDevice::unreachable`] ends what waits for it.
+//! [`SoftDevice::unreachable`] ends what waits for it; where somebody takes no more for now,
+//! [`SoftDevice::transmit_except`] gives what is for others.
 //!
 //! ```
 //! use efa_core::connect::connect;
@@ -299,7 +300,13 @@ impl SoftDevice {
     /// The frame may be dropped: it is as if it was lost. [`Provider::progress`](crate::Provider::progress), which
     /// every poll calls, is what brings messages to the link.
     pub fn transmit(&self, now: u64, frame: &mut [u8; FRAME]) -> Option<(Gid, usize)> {
-        self.wire().lock().link_transmit(now, frame)
+        self.transmit_except(now, frame, &[])
+    }
+
+    /// [`SoftDevice::transmit`] of what is not for `busy` addresses: those that the carrier cannot give more to for now.
+    /// Nothing of theirs is lost, and nobody else waits for them.
+    pub fn transmit_except(&self, now: u64, frame: &mut [u8; FRAME], busy: &[Gid]) -> Option<(Gid, usize)> {
+        self.wire().lock().link_transmit(now, frame, busy)
     }
 
     /// When to call [`SoftDevice::transmit`] if no frame comes before; a time that is past says at once. `None` if
@@ -313,6 +320,12 @@ impl SoftDevice {
     pub fn unreachable(&self, gid: Gid) {
         self.wire().lock().link_unreachable(gid);
     }
+}
+
+/// Takes out the first that is for nobody who is busy.
+fn take_ready<T>(queue: &mut VecDeque<T>, busy: &[Gid], to: impl Fn(&T) -> Gid) -> Option<T> {
+    let nth = queue.iter().position(|one| !busy.contains(&to(one)))?;
+    queue.remove(nth)
 }
 
 impl State {

@@ -4,6 +4,7 @@ use super::channel::Flight;
 use super::frame::{Body, DATA, FRAME, PAYLOAD, REQUEST, Request};
 use super::node::{Node, Work};
 use super::operations::{OpId, Operation};
+use super::take_ready;
 use crate::entry::control1;
 use crate::soft::engine::RNR_FOREVER;
 use crate::soft::memory::{self, Source, Span};
@@ -122,10 +123,10 @@ impl State {
         }
     }
 
-    /// Writes the next frame: its addressee and length.
-    pub(super) fn link_transmit(&mut self, now: u64, frame: &mut [u8; FRAME]) -> Option<(Gid, usize)> {
+    /// Writes the next frame to a device that is not busy: its addressee and length.
+    pub(super) fn link_transmit(&mut self, now: u64, frame: &mut [u8; FRAME], busy: &[Gid]) -> Option<(Gid, usize)> {
         self.expire(now);
-        while let Some(reply) = self.link.as_mut()?.replies.pop_front() {
+        while let Some(reply) = take_ready(&mut self.link.as_mut()?.replies, busy, |reply| reply.to) {
             if self.nic_at(&reply.from).is_some_and(|nic| self.is_up(nic)) {
                 return Some((reply.to, reply.seal_short(frame)));
             }
@@ -133,18 +134,19 @@ impl State {
         let link = self.link.as_mut()?;
         link.datagram_first = !link.datagram_first;
         let (datagram_first, nodes) = (link.datagram_first, link.nodes.len());
-        if datagram_first && let Some(sent) = self.transmit_datagram(frame) {
+        if datagram_first && let Some(sent) = self.transmit_datagram(frame, busy) {
             return Some(sent);
         }
         for _ in 0..nodes {
             let link = self.link.as_mut()?;
             let index = link.turn;
             link.turn = if index + 1 < link.nodes.len() { index + 1 } else { 0 };
-            if let Some(sent) = self.transmit_of(index, now, frame) {
+            let is_busy = link.nodes.get(index).is_some_and(|node| busy.contains(&node.gid));
+            if !is_busy && let Some(sent) = self.transmit_of(index, now, frame) {
                 return Some(sent);
             }
         }
-        self.transmit_datagram(frame)
+        self.transmit_datagram(frame, busy)
     }
 
     /// Writes the next frame of a node.

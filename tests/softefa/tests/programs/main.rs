@@ -4,6 +4,8 @@
 //! `NEWEST_RDMA_CORE` in the environment, the folder that `tests/softefa/newest` made, all of these are its: they run with a
 //! loader and a libc of their own.
 
+mod processes;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -25,40 +27,43 @@ fn libraries(root: &Path) -> PathBuf {
 /// The C program, compiled once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let sources = [
-            "main.c",
-            "common.c",
-            "objects.c",
-            "traffic.c",
-            "events.c",
-            "statuses.c",
-            "entries.c",
-            "given.c",
-            "counters.c",
-        ];
-        let name = if newest().is_some() { "softefa-programs-newest" } else { "softefa-programs" };
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let mut cc = Command::new("cc");
-        if let Some(root) = newest() {
-            cc.args(["-DNEWEST", "-Wl,--allow-shlib-undefined"]);
-            cc.arg("-I").arg(root.join("usr/include")).arg("-L").arg(libraries(&root));
-        }
-        let compiled = cc
-            .current_dir(crate_dir().join("tests/programs"))
-            .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&program)
-            .args(sources)
-            .args(["-lefa", "-libverbs"])
-            .output()
-            .expect("cc cannot be run: install gcc");
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        program
-    })
+    let sources = [
+        "main.c",
+        "common.c",
+        "objects.c",
+        "traffic.c",
+        "events.c",
+        "statuses.c",
+        "entries.c",
+        "given.c",
+        "counters.c",
+    ];
+    PROGRAM.get_or_init(|| compile("programs", &sources))
 }
 
-/// Runs a program on software devices.
-fn run(variables: &[(&str, &str)], program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Output {
+/// Compiles a program of ours.
+fn compile(name: &str, sources: &[&str]) -> PathBuf {
+    let name = format!("softefa-{name}{}", if newest().is_some() { "-newest" } else { "" });
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut cc = Command::new("cc");
+    if let Some(root) = newest() {
+        cc.args(["-DNEWEST", "-Wl,--allow-shlib-undefined"]);
+        cc.arg("-I").arg(root.join("usr/include")).arg("-L").arg(libraries(&root));
+    }
+    let compiled = cc
+        .current_dir(crate_dir().join("tests/programs"))
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .args(sources)
+        .args(["-lefa", "-libverbs"])
+        .output()
+        .expect("cc cannot be run: install gcc");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+/// A program that is to run on software devices.
+fn on_devices(variables: &[(&str, &str)], program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
     let mut command = Command::new(crate_dir().join("run"));
     let program = Path::new(program.as_ref());
     match newest() {
@@ -74,7 +79,12 @@ fn run(variables: &[(&str, &str)], program: impl AsRef<std::ffi::OsStr>, args: &
         }
     }
     command.args(args).envs(variables.iter().copied());
-    command.output().expect("tests/softefa/run cannot be run")
+    command
+}
+
+/// Runs a program on software devices.
+fn run(variables: &[(&str, &str)], program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Output {
+    on_devices(variables, program, args).output().expect("tests/softefa/run cannot be run")
 }
 
 fn text(output: &Output) -> String {

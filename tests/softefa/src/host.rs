@@ -1,0 +1,123 @@
+//! The host that this process is on its fabric: its addresses, its devices, and what carries their frames.
+
+#![forbid(unsafe_code)]
+
+use efa_core::soft::SoftDevice;
+use efa_core::{Gid, Provider};
+use efa_os::carrier::{Carrier, Claim, ClaimError, Fabric};
+
+use crate::config::Config;
+use crate::{own, sys};
+
+/// The devices, all on one wire, and the carrier of its link, if it has one.
+///
+/// # Errors
+/// What is wrong, and which variable to set.
+pub fn make(config: &Config, process: i32) -> Result<(Vec<SoftDevice>, Option<Carrier>), String> {
+    let soft = config.soft.mover(own::mover());
+    let soft = config.gid.map_or(soft, |gid| soft.gid(gid));
+    let Some(name) = &config.fabric else {
+        return Ok((devices(SoftDevice::new(soft), config.devices)?, None));
+    };
+    let fabric = Fabric::new(name, sys::user()).map_err(|error| error.to_string())?;
+    let claims = match config.gid {
+        Some(gid) => claim(&fabric, gid, config.devices),
+        None => claim_free(&fabric, process, config.devices),
+    };
+    let claims = claims.map_err(|error| format!("{error}: set {}", remedy(config, &error)))?;
+    let first = claims.first().map_or(Gid([0; 16]), Claim::gid);
+    let life = sys::random().map_err(|errno| {
+        let error = std::io::Error::from_raw_os_error(errno.0);
+        format!("the system has no random bits: {error}; SOFTEFA_FABRIC=none needs none")
+    })?;
+    let devices = devices(SoftDevice::new(soft.gid(first).linked(life)), config.devices)?;
+    if let Some((device, claim)) = devices.iter().zip(&claims).find(|(device, claim)| device.gid() != claim.gid()) {
+        return Err(format!("a device has the address {} and not {}, which was claimed", device.gid(), claim.gid()));
+    }
+    let carrier = devices.first().map(|device| Carrier::new(device, claims));
+    Ok((devices, carrier))
+}
+
+fn remedy(config: &Config, error: &ClaimError) -> &'static str {
+    match config.gid {
+        _ if !error.is_taken() => "SOFTEFA_FABRIC=none, which needs none",
+        Some(_) => "SOFTEFA_GID to another address, or to none of them, or SOFTEFA_FABRIC to another name",
+        None => "SOFTEFA_GID to an address that is free, or SOFTEFA_FABRIC to another name",
+    }
+}
+
+fn devices(first: SoftDevice, count: u32) -> Result<Vec<SoftDevice>, String> {
+    let mut devices = vec![first.clone()];
+    while devices.len() < count as usize {
+        devices.push(first.neighbour().map_err(|error| error.to_string())?);
+    }
+    Ok(devices)
+}
+
+/// Claims so many addresses, from this one on.
+fn claim(fabric: &Fabric, first: Gid, count: u32) -> Result<Vec<Claim>, ClaimError> {
+    let first = u128::from_be_bytes(first.0);
+    let gids = (0..count).map(|nth| Gid(first.wrapping_add(nth.into()).to_be_bytes()));
+    gids.map(|gid| fabric.claim(gid)).collect()
+}
+
+/// Claims addresses that are free: by the process's number, and by another number if they are another's, as where the
+/// processes of several containers share a network.
+fn claim_free(fabric: &Fabric, process: i32, count: u32) -> Result<Vec<Claim>, ClaimError> {
+    let mut attempt = 0;
+    loop {
+        let claims = claim(fabric, address(process, attempt), count);
+        match claims {
+            Err(error) if error.is_taken() && attempt < u8::MAX => attempt += 1,
+            claims => return claims,
+        }
+    }
+}
+
+/// A link-local address; the last byte is the device's.
+fn address(process: i32, attempt: u8) -> Gid {
+    let [a, b, c, d] = process.to_be_bytes();
+    Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, attempt, a, b, c, d, 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(fabric: &str) -> Config {
+        Config { fabric: Some(format!("{fabric}-{}", std::process::id())), ..Config::default() }
+    }
+
+    #[test]
+    fn a_process_that_says_nothing_has_addresses_that_are_free() {
+        let config = Config { devices: 4, ..config("free") };
+        let (first, _first_carrier) = make(&config, 7).unwrap();
+        // As of another process with that number.
+        let (second, _second_carrier) = make(&config, 7).unwrap();
+        let mut gids: Vec<_> = first.iter().chain(&second).map(|device| device.gid().0).collect();
+        gids.sort();
+        gids.dedup();
+        assert_eq!(gids.len(), 8);
+    }
+
+    #[test]
+    fn an_address_that_is_taken_is_an_error_that_says_what_to_set() {
+        let gid = Some(Gid::from_parts(0xFE80 << 48, 9));
+        let config = Config { gid, devices: 2, ..config("taken") };
+        let (devices, carrier) = make(&config, 7).unwrap();
+        assert_eq!(devices[1].gid(), Gid::from_parts(0xFE80 << 48, 10));
+        let error = make(&config, 8).unwrap_err();
+        for part in ["fe80::9", "SOFTEFA_GID", "SOFTEFA_FABRIC", "taken-"] {
+            assert!(error.contains(part), "{error}");
+        }
+        drop(carrier);
+        make(&config, 8).unwrap();
+    }
+
+    #[test]
+    fn a_process_alone_claims_nothing() {
+        let alone = Config { fabric: None, ..config("alone") };
+        let (devices, carrier) = make(&alone, 7).unwrap();
+        assert!(devices.len() == 1 && carrier.is_none());
+    }
+}
