@@ -120,7 +120,8 @@ impl SoftCq {
     ///
     /// The queue is armed if the doorbell says that all events raised so far were taken: the arm bit itself cannot be
     /// relied on, since a poll after it overwrites it, and memory is not looked at in between. An event is due if it is
-    /// armed and holds entries that the doorbell does not say were consumed. So one that was never asked for can
+    /// armed and holds entries that the doorbell does not say were consumed, or was armed when an entry was written,
+    /// however soon that was consumed. So one that was never asked for can
     /// come after each one taken, none before the doorbell was first rung, and none is lost.
     pub fn take_event(&self) -> bool {
         let mut state = self.device().wire().lock();

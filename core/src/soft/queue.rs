@@ -70,6 +70,9 @@ impl Cq {
         let (ring, entries) = (self.all, self.entries);
         let Some(produced) = self.produced.get_mut(usize::from(sub)) else { return };
         let nth = *produced;
+        if let Some(notify) = &mut self.notify {
+            notify.produce();
+        }
         *produced = nth.wrapping_add(1);
         self.total = self.total.wrapping_add(1);
         let phase = (nth >> entries.trailing_zeros() & 1) as u8 ^ flags::PHASE;

@@ -16,7 +16,7 @@ use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
 
 impl<P: Provider> Inner<P> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
         self.announce_forgotten();

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -113,6 +114,7 @@ void statuses_case(void);
 void unmapped_case(void);
 void events_case(void);
 void wakeups_case(void);
+void signals_case(void);
 void drained_case(void);
 void unread_case(void);
 void fork_case(void);

@@ -82,6 +82,63 @@ void wakeups_case(void)
 	close_side(&s);
 }
 
+static volatile sig_atomic_t signals, elsewhere;
+
+static void signalled(int signal)
+{
+	(void)signal;
+	signals++;
+	/* The library's thread takes none: a handler may count on the threads that its program has. */
+	if (syscall(SYS_gettid) != getpid())
+		elsewhere++;
+}
+
+void signals_case(void)
+{
+	const int MESSAGES = 2000;
+	struct side s;
+	open_side(&s, 0, 1);
+	s.ah = resolve(&s, s.gid);
+	struct sigaction action = { .sa_handler = signalled };
+	EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	struct itimerspec often = { { 0, 300000 }, { 0, 300000 } };
+	timer_t timer;
+	EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+	EQ(timer_settime(timer, 0, &often, NULL), 0);
+	struct ibv_cq *cq;
+	void *context;
+	int interrupted = 0;
+	/* What it does has its effect whenever a signal comes; what waits says EINTR, as with a kernel. */
+	for (int i = 0; i < MESSAGES; i++) {
+		EQ(ibv_req_notify_cq(s.recv_cq, 0), 0);
+		post_recv(&s, 2 * i, 0, 64);
+		post_send(&s, &s, 2 * i + 1, 64, 64);
+		while (ibv_get_cq_event(s.channel, &cq, &context) != 0) {
+			EQ(errno, EINTR);
+			interrupted++;
+		}
+		ibv_ack_cq_events(cq, 1);
+		EQ(completion(s.recv_cq).wr_id, 2 * i);
+		EQ(completion(s.send_cq).wr_id, 2 * i + 1);
+		if (i % 100 == 0) {
+			struct ibv_mr *mr = ibv_reg_mr(s.pd, s.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
+			TRUE(mr);
+			EQ(ibv_dereg_mr(mr), 0);
+		}
+	}
+	while (readable(s.channel->fd, 0) == 1) {
+		EQ(ibv_get_cq_event(s.channel, &cq, &context), 0);
+		ibv_ack_cq_events(cq, 1);
+	}
+	FAILS(ibv_get_cq_event(s.channel, &cq, &context), EINTR);
+	EQ(timer_delete(timer), 0);
+	TRUE(signals > 0);
+	EQ(elsewhere, 0);
+	printf("figure: %d messages by events, %d signals, %d waits interrupted\n", MESSAGES, (int)signals, interrupted);
+	close_side(&s);
+}
+
 void drained_case(void)
 {
 	struct side s;

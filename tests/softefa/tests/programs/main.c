@@ -11,7 +11,7 @@ static const struct {
 	{ "read", read_case },		 { "ud", ud_case },
 	{ "write", write_case },		 { "sgid", sgid_case },		{ "statuses", statuses_case },
 	{ "unmapped", unmapped_case },	 { "events", events_case },	{ "wakeups", wakeups_case },
-	{ "drained", drained_case },	 { "unread", unread_case },	{ "fork", fork_case },
+	{ "signals", signals_case },	 { "drained", drained_case },	 { "unread", unread_case },	{ "fork", fork_case },
 	{ "busy", busy_case },		 { "vfork", vfork_case },
 	{ "abandon", abandon_case },	 { "latency", latency_case },
 	{ "scatter", scatter_case },	 { "wide", wide_case },		{ "ids", ids_case },

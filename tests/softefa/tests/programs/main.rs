@@ -154,6 +154,7 @@ cases! {
     unmapping_registered_memory_harms_nobody: "unmapped";
     completion_channels_work_with_poll_and_without_blocking: "events";
     no_wakeup_is_lost: "wakeups";
+    signals_come_to_the_programs_own_threads_and_end_no_call_halfway: "signals";
     a_drained_send_queue_is_an_asynchronous_event: "drained";
     events_that_nobody_reads_go_with_their_queue: "unread";
     a_forked_child_has_devices_of_its_own: "fork";
