@@ -78,6 +78,23 @@ fn quiet() -> Config {
 }
 
 #[test]
+fn receives_are_posted_on_a_member_as_a_list_and_what_had_no_room_stays() {
+    let mut stage = stage::<Srd>(quiet(), 64);
+    let (a, b) = (stage.endpoint(), stage.endpoint());
+    let targets: Vec<_> = (0..6).map(|token| (zeros(&stage.pd, 8), Token(token))).collect();
+    let mut list = targets.into_iter();
+    assert_eq!(stage.group.member(b).unwrap().post_recv_list(&mut list).unwrap(), 4);
+    assert_eq!(list.len(), 2);
+    for token in 10..14 {
+        stage.send(a, b, token);
+    }
+    let mut received: Vec<_> =
+        (0..8).map(|_| stage.wait()).filter(|(whose, _)| *whose == b).map(|(_, event)| event.token()).collect();
+    received.sort();
+    assert_eq!(received, [0, 1, 2, 3].map(|token| Some(Token(token))));
+}
+
+#[test]
 fn every_completion_is_told_with_the_queue_pair_that_it_is_of() {
     let mut stage = stage::<Srd>(quiet().shuffle(true).strict_overruns(), 64);
     let members: Vec<MemberId> = (0..N).map(|_| stage.endpoint()).collect();

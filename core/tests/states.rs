@@ -5,10 +5,11 @@ mod common;
 use common::{
     LIMITS, assert_idle, config, connect, context, page, required, slice, slice_of, wait, wait_failed, zeros,
 };
+use efa_core::flags::SendOps;
 use efa_core::memory::RemoteWrite;
 use efa_core::qp::{
-    AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpState, QpType, QueuePair, Reset, RnrRetry, RtsAttr, SendOnly, Srd,
-    Unsolicited, ops, transition,
+    AnyQueuePair, Depth, Endpoint, Init, InitAttr, QpKind, QpState, QpType, QueuePair, Reset, RnrRetry, RtsAttr,
+    SendOnly, Srd, Unsolicited, ops, transition,
 };
 use efa_core::soft::{Profile, SoftDevice, pair_of};
 use efa_core::status::CompletionStatus;
@@ -428,4 +429,10 @@ fn every_state_has_the_verbs_number_and_one_that_nobody_knows_leads_nowhere() {
         }
     }
     assert_eq!(QpState::from_number(9).number(), 9);
+}
+
+#[test]
+fn r06_a_kind_without_rdma_has_both_sends_and_nothing_else() {
+    assert_eq!(<SendOnly as QpKind>::OPS, SendOps::SEND | SendOps::SEND_WITH_IMM);
+    assert_eq!(<Srd as QpKind>::OPS, SendOps::all());
 }

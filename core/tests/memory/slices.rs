@@ -32,6 +32,24 @@ fn slices_split_and_rejoin_in_their_order_and_in_no_other() {
 }
 
 #[test]
+fn a_buffer_that_comes_back_tells_how_long_it_is() {
+    let (mut a, _b) = pair();
+    for bytes in [&b""[..], b"12345"] {
+        let (_region, whole) = slice(&a.pd, b"12345");
+        let (part, _rest) = whole.split_at(bytes.len()).unwrap();
+        let mut batch = a.endpoint.batch();
+        batch.push(a.peer.send(part), Token(1)).unwrap();
+        let mut back = None;
+        batch.abort(|_, buffers| back = Some(buffers));
+        let buffers = back.unwrap();
+        assert_eq!((buffers.len(), buffers.is_empty(), buffers.bytes()), (1, false, bytes.len()));
+        for buffer in buffers {
+            assert_eq!((buffer.len(), buffer.is_empty()), (bytes.len(), bytes.is_empty()));
+        }
+    }
+}
+
+#[test]
 fn a_region_closes_only_with_all_of_it_and_gives_both_back_otherwise() {
     let two = Two::new();
     let (region, whole, drops) = counted(&two.pd);
