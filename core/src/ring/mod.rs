@@ -19,7 +19,7 @@ mod word;
 
 pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Serves};
 pub(crate) use recv::RecvQueue;
-pub(crate) use send::{SendParts, SendQueue, Unstaged};
+pub(crate) use send::{SendParts, SendQueue};
 pub use slots::Slot;
 pub(crate) use slots::{Finished, InFlight, Slots};
 #[cfg(feature = "soft")]

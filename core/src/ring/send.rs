@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicU32;
 use super::barrier::ring_send_doorbell;
 use super::{AtomicWord, Entry, Finished, InFlight, Slots, store_quad};
 use crate::entry::{Quad, control, control1, control2, req_id_ex};
-use crate::memory::{RawBuffer, Tag};
+use crate::memory::{Buffers, RawBuffer, Tag};
 use crate::provider::SendRing;
 
 /// A send queue: entries are written to the ring, and a doorbell announces them: each, or those of a batch.
@@ -243,7 +243,8 @@ impl SendQueue {
     }
 }
 
-/// What was taken back of a batch. It takes the rest back, too, if it is dropped.
+/// The operations of a batch that is taken back. Those that are left when it is dropped, as by a panic of whoever takes
+/// them, are taken back all the same.
 #[derive(Debug)]
 pub(crate) struct Unstaged<'q> {
     slots: &'q mut Slots,
@@ -252,13 +253,21 @@ pub(crate) struct Unstaged<'q> {
 }
 
 impl Iterator for Unstaged<'_> {
-    type Item = Finished;
+    type Item = (u64, Buffers);
 
-    fn next(&mut self) -> Option<Finished> {
+    fn next(&mut self) -> Option<(u64, Buffers)> {
         self.left = self.left.checked_sub(1)?;
         let (finished, after) = self.slots.take_back(self.next);
         self.next = after;
-        finished
+        let Finished { token, tag, buffers, .. } = finished?;
+        // SAFETY: no doorbell announced it, so the device never had it, and its slot was ended once.
+        Some((token, unsafe { Buffers::from_raw(buffers, tag) }))
+    }
+}
+
+impl Drop for Unstaged<'_> {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 

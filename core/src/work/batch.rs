@@ -1,6 +1,6 @@
 //! Several operations with one doorbell, all or none.
 
-#![allow(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,7 +9,6 @@ use super::Operation;
 use crate::memory::Buffers;
 use crate::provider::Provider;
 use crate::qp::{Inner, QpKind};
-use crate::ring::{Finished, Unstaged};
 use crate::{Error, Refused, Token};
 
 /// Operations that go out together: of any kind, to any peers of the queue pair.
@@ -69,37 +68,14 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
 
     /// Takes them all back, in the order in which they were pushed.
     pub fn abort(self, mut sink: impl FnMut(Token, Buffers)) {
-        self.inner.unstage_all(&mut sink);
-    }
-}
-
-impl<P: Provider> Inner<P> {
-    fn unstage_all(&mut self, sink: &mut dyn FnMut(Token, Buffers)) {
-        // The rest of them, too, should the caller's function panic.
-        struct Rest<'q>(Unstaged<'q>);
-        impl Rest<'_> {
-            fn next(&mut self) -> Option<(Token, Buffers)> {
-                let Finished { token, tag, buffers, .. } = self.0.next()?;
-                // SAFETY: no doorbell announced it, so the device never had it, and the slot was ended once.
-                Some((Token(token), unsafe { Buffers::from_raw(buffers, tag) }))
-            }
-        }
-        impl Drop for Rest<'_> {
-            fn drop(&mut self) {
-                while self.next().is_some() {}
-            }
-        }
-        let mut rest = Rest(self.send.unstage());
-        while let Some((token, buffers)) = rest.next() {
-            sink(token, buffers);
-        }
+        self.inner.send.unstage().for_each(|(token, buffers)| sink(Token(token), buffers));
     }
 }
 
 impl<P: Provider, K> Drop for Batch<'_, P, K> {
     fn drop(&mut self) {
         // After `submit` or `abort` nothing is staged.
-        self.inner.unstage_all(&mut |_, _| {});
+        drop(self.inner.send.unstage());
     }
 }
 
