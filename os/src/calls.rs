@@ -1,4 +1,4 @@
-//! Each function of the table is called on the real library, or is here by name with the reason why not.
+//! Each function of the table is called on the real library.
 //!
 //! Feature `system`, tests only; a device is needed, as in `tests/devices.rs`.
 
@@ -21,7 +21,7 @@ fn every_function_of_the_table_is_called() {
             Ok(devices) => Vec::into_iter(devices).for_each(use_all),
             Err(error) if required.contains(&path.to_string()) => panic!("{path}: {error}"),
             Err(error) => {
-                writeln!(std::io::stdout().lock(), "\nfigure: efa-os: skipped the calls of {path}: {error}").unwrap();
+                writeln!(std::io::stdout().lock(), "\nskipped: no {path} path: {error}").unwrap();
             }
         }
     }

@@ -143,9 +143,9 @@ impl Inner {
     /// queue pair does, which is made for that, and destroyed.
     fn learn_least_depth(&mut self) {
         let cq_init = CqInit { entries: 1, sgid: false, unsolicited: false };
-        let qp_init = QpInit {
+        let qp_init = |send_depth| QpInit {
             qp_type: QpType::Srd,
-            send_depth: 1,
+            send_depth,
             recv_depth: 1,
             send_sge: 1,
             recv_sge: 1,
@@ -155,18 +155,18 @@ impl Inner {
             ops: SendOps::SEND,
             unsolicited: false,
         };
-        let probe = || {
+        let probe = |send_depth| {
             let pd = handle::Pd::alloc(&self.context)?;
             let cq = handle::Cq::create(&self.context, &cq_init)?;
-            handle::Qp::create(&pd, &cq, &cq, &qp_init)
+            handle::Qp::create(&pd, &cq, &cq, &qp_init(send_depth))
         };
         // What cannot be learned now, since there is no queue pair left for one, is told when one is made.
-        match probe() {
-            Err(Error::BelowLimit { limit, .. }) => {
-                self.limits.min_send_depth = u32::try_from(limit).unwrap_or(1);
-            }
-            Ok(qp) if qp.queues().send.max_batch > 1 => self.limits.max_batch = qp.queues().send.max_batch,
-            _ => {}
+        if let Err(Error::BelowLimit { limit, .. }) = probe(1) {
+            self.limits.min_send_depth = u32::try_from(limit).unwrap_or(1);
+        }
+        // No deeper than its queue is what one doorbell announces: the deepest tells.
+        if let Ok(qp) = probe(self.limits.max_send_depth) {
+            self.limits.max_batch = qp.queues().send.max_batch;
         }
     }
 
@@ -261,7 +261,8 @@ impl fmt::Debug for Qp {
 //    completion queue's until `ibv_destroy_cq`, which the last handle calls. Sizes, alignment and depths that it says are
 //    checked, and it touches these rings only in calls that are never made on this path. On the verbs path they are this
 //    crate's own memory, and the handles'. So are slots on both.
-// 4. A completion comes from the device, on its word (SAFETY.md), on the verbs path by libefa's.
+// 4. A completion comes from the device, on its word (SAFETY.md), on the verbs path by libefa's: which is good for one
+//    queue pair on each completion queue, or where libefa tells lives of a number apart (`handle::Qp::create`).
 // 5. The memory is in the region, and moved out of it by the one deregistration that succeeded.
 // 6. `LKEY_BITS`.
 // 7. By `PdId::unique` and `DeviceId::unique`, once for each.

@@ -41,7 +41,7 @@
 //!
 //! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
 //! direct data path. Before, down to EFA_1.2 (43), operations go through the library's calls: the verbs path, which has
-//! neither wide entries nor unsolicited receive. `EFA_OS_DATA_PATH` chooses, and [`efa_core::Context::data_path`] tells.
+//! neither wide entries nor unsolicited receive, nor, before EFA_1.5 (63), a second queue pair on a completion queue. `EFA_OS_DATA_PATH` chooses, and [`efa_core::Context::data_path`] tells.
 
 #![deny(unsafe_code)]
 

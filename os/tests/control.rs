@@ -37,8 +37,8 @@ fn r01_every_transition_with_every_mask_is_answered_by_the_real_library_as_cores
     on_each_path("transitions", |[ctx, _]| {
         let (device, mut asked, mut allowed) = (ctx.provider(), 0, 0);
         let pd = device.alloc_pd().unwrap();
-        let cq = device.create_cq(&CqInit { entries: 8, sgid: false, unsolicited: false }).unwrap();
         for kind in [QpType::Srd, QpType::Ud] {
+            let cq = device.create_cq(&CqInit { entries: 8, sgid: false, unsolicited: false }).unwrap();
             let mut qp = device.create_qp(&pd, &cq, &cq, &init(kind)).unwrap();
             for from in [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err] {
                 bring(device, &mut qp, kind, from);
@@ -122,7 +122,7 @@ fn registration_takes_an_address_of_ones_own_and_gives_the_memory_back_when_it_i
         let Err((back, error)) = refused else { panic!("an address at another place of a page was taken") };
         assert_eq!((back.parts().base, back.parts().len), (parts.base, parts.len));
         assert!(matches!(error, Error::Device { verb: Verb::RegMr, errno: 22 }), "{error}");
-        // Rights that imply each other, and regions of another device.
+        // A domain of another device.
         let other = efa_os::devices().unwrap().swap_remove(0);
         // SAFETY: as above.
         let foreign = unsafe { other.reg_mr(&pd, memory(), Access::LOCAL_WRITE) };

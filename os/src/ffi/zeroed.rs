@@ -18,7 +18,7 @@ pub(crate) unsafe trait Zeroed: Sized {
 
 macro_rules! zeroed {
     ($($name:ident),*) => {
-        // SAFETY: each has integers and pointers only, which `Copy` structs of `layouts!` show.
+        // SAFETY: each has integers, raw pointers and arrays and structs of these only: read in `layouts!`.
         $(unsafe impl Zeroed for $name {})*
     };
 }

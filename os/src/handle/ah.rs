@@ -4,7 +4,7 @@
 
 use core::ptr::NonNull;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use efa_core::peer::{Ah, AhAttr, AhObject};
 use efa_core::{Ahn, Error, Gid, Verb};
@@ -28,22 +28,23 @@ pub(super) struct Entry(NonNull<AhObject>);
 /// The address handles of a domain.
 #[derive(Default)]
 pub(super) struct Handles {
-    /// One for each GID (R28).
-    by_gid: HashMap<Gid, Entry>,
-    /// For those who have an entry of core's, which names the number.
-    by_number: HashMap<u16, NonNull<IbvAh>>,
+    /// One for each GID (R28). Held while the device makes or destroys one.
+    by_gid: Mutex<HashMap<Gid, Entry>>,
+    /// For those who have an entry of core's, which names the number. Never held while a device is asked.
+    by_number: Mutex<Numbered>,
 }
 
-impl Handles {
-    pub(super) fn numbered(&self, ahn: u16) -> Option<NonNull<IbvAh>> {
-        self.by_number.get(&ahn).copied()
-    }
-}
+/// Address handles by their numbers.
+pub(super) type Numbered = HashMap<u16, NonNull<IbvAh>>;
 
 impl Pd {
+    fn by_gid(&self) -> MutexGuard<'_, HashMap<Gid, Entry>> {
+        self.ahs.by_gid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The address handles, which are alive while this is held.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Handles> {
-        self.ahs.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn numbered(&self) -> MutexGuard<'_, Numbered> {
+        self.ahs.by_number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes, or counts, the address handle of `gid`.
@@ -52,11 +53,11 @@ impl Pd {
     /// What the device answered.
     pub(crate) fn create_ah(self: &Arc<Self>, gid: Gid) -> Result<Ah, Error> {
         loop {
-            let mut map = self.lock();
-            let Some(entry) = map.by_gid.get(&gid) else {
+            let mut map = self.by_gid();
+            let Some(entry) = map.get(&gid) else {
                 let (object, raw, ahn) = self.make(gid)?;
-                map.by_gid.insert(gid, Entry(object));
-                map.by_number.insert(ahn.0, raw);
+                map.insert(gid, Entry(object));
+                self.numbered().insert(ahn.0, raw);
                 // SAFETY: made with one handle, and there until `release` was called.
                 return Ok(unsafe { Ah::from_object(object) });
             };
@@ -113,9 +114,10 @@ unsafe fn release(object: NonNull<AhObject>) {
     // SAFETY: `make` gave the address of the handle; who counts it meanwhile finds no count left.
     let Handle { raw, attr, pd, .. } = unsafe { object.cast::<Handle>().as_ref() };
     let (raw, attr, pd) = (*raw, *attr, pd.clone());
-    let mut map = pd.lock();
-    map.by_gid.remove(&attr.gid);
-    map.by_number.remove(&attr.ahn.0);
+    let mut map = pd.by_gid();
+    map.remove(&attr.gid);
+    // Whoever posts by it is done with that once this is out.
+    pd.numbered().remove(&attr.ahn.0);
     // SAFETY: of that domain, and destroyed once, by the last handle's drop.
     unsafe { pd.destroy(raw) };
     // SAFETY: leaked by `make`, and taken back once: nobody finds it in the map any more.

@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 
@@ -154,7 +154,7 @@ pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) id: PdId,
     /// The address handles in it.
-    pub(super) ahs: Mutex<Handles>,
+    pub(super) ahs: Handles,
 }
 
 // SAFETY: the verbs may be called from any thread, with any domain.
@@ -169,7 +169,7 @@ impl Pd {
         let id = PdId::unique()?;
         // SAFETY: an open device.
         let raw = made(Verb::AllocPd, unsafe { context.table.ibv_alloc_pd(context.raw()) })?;
-        Ok(Arc::new(Self { raw, context: context.clone(), id, ahs: Mutex::default() }))
+        Ok(Arc::new(Self { raw, context: context.clone(), id, ahs: Handles::default() }))
     }
 
     pub(super) fn raw(&self) -> *mut IbvPd {

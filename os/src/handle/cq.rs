@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use efa_core::ring::AtomicWord;
@@ -18,6 +19,8 @@ pub(crate) struct Cq {
     raw: NonNull<IbvCq>,
     pub(crate) ring: CqRing,
     pub(crate) unsolicited: bool,
+    /// Where one queue pair may be made on it and no other: the one was.
+    pub(super) served: AtomicBool,
     /// Where the ring is filled by the library's calls.
     pub(crate) completions: Option<Completions>,
     pub(super) context: Arc<Context>,
@@ -50,6 +53,7 @@ impl Cq {
             raw: extended.cast(),
             ring: CqRing { base: NonNull::dangling(), entries: 0, entry_size: 0 },
             unsolicited: init.unsolicited,
+            served: AtomicBool::new(false),
             completions: None,
             context: context.clone(),
         };

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::mem;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use efa_core::qp::{QpAttr, QpState, QpType};
@@ -48,12 +48,43 @@ impl Qp {
     ///
     /// # Errors
     /// What the device answered; [`Error::EntrySize`]; [`Error::BelowLimit`] with the depth that the device has at least;
-    /// EPROTO if it says something impossible of the rings.
+    /// EPROTO if it says something impossible of the rings; EOPNOTSUPP for a second queue pair on a completion queue by
+    /// the calls of a libefa that cannot tell one from the other.
     pub(crate) fn create(pd: &Arc<Pd>, send: &Arc<Cq>, recv: &Arc<Cq>, init: &QpInit) -> Result<Self, Error> {
         let ours = Arc::ptr_eq(&pd.context, &send.context) && Arc::ptr_eq(&pd.context, &recv.context);
         if !ours || (init.unsolicited && !recv.unsolicited) {
             return Err(refused(Verb::CreateQp, libc::EINVAL));
         }
+        let claimed = Self::claim(pd, send, recv)?;
+        let made = Self::create_on(pd, send, recv, init);
+        if made.is_err() {
+            claimed.iter().for_each(|cq| cq.served.store(false, Ordering::Release));
+        }
+        made
+    }
+
+    /// Where libefa does not tell the completions of a queue pair from those of one that had its number before, which it
+    /// does from EFA_1.5 (rdma-core 63) on, its calls may take what is unread for the next one's, and give back what that
+    /// has in flight (R21). There a completion queue serves one queue pair, with which it ends.
+    fn claim<'c>(pd: &Pd, send: &'c Arc<Cq>, recv: &'c Arc<Cq>) -> Result<Vec<&'c Cq>, Error> {
+        let context = &pd.context;
+        if context.path == DataPath::Direct || context.table.has("efadv_get_max_sq_depth") {
+            return Ok(Vec::new());
+        }
+        let mut claimed = vec![&**send];
+        if !Arc::ptr_eq(send, recv) {
+            claimed.push(recv);
+        }
+        for (nth, cq) in claimed.iter().enumerate() {
+            if cq.served.swap(true, Ordering::AcqRel) {
+                claimed[..nth].iter().for_each(|cq| cq.served.store(false, Ordering::Release));
+                return Err(refused(Verb::CreateQp, libc::EOPNOTSUPP));
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn create_on(pd: &Arc<Pd>, send: &Arc<Cq>, recv: &Arc<Cq>, init: &QpInit) -> Result<Self, Error> {
         let cap = IbvQpCap {
             max_send_wr: init.send_depth,
             max_recv_wr: init.recv_depth,
@@ -184,9 +215,9 @@ impl Qp {
         if self.life != Life::Alive {
             return;
         }
-        let handles = self.pd.lock();
+        let handles = self.pd.numbered();
         // SAFETY: it is alive; address handles are while they are locked.
-        unsafe { posts.announced(|ahn| handles.numbered(ahn), send, recv) };
+        unsafe { posts.announced(|ahn| handles.get(&ahn).copied(), send, recv) };
     }
 
     /// Where the rings are, as promised to core or not at all.

@@ -198,11 +198,6 @@ table! {
     }
 }
 
-// SAFETY: functions that any thread may call.
-unsafe impl Send for Table {}
-// SAFETY: as above.
-unsafe impl Sync for Table {}
-
 impl Table {
     /// What an optional function needs.
     fn needs(&self, name: &'static str) -> NeedsNewer {
