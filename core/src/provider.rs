@@ -181,7 +181,7 @@ pub struct QpInit {
     pub unsolicited: bool,
 }
 
-/// Where a queue pair's rings are: raw parts, good while its `Qp` lives.
+/// Where a queue pair's rings are: raw parts, good until it is destroyed, its slots while its `Qp` lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Queues {
     /// Its number.

@@ -97,8 +97,9 @@ impl<P: Provider> Inner<P> {
         let qp = provider.create_qp(pd, &send_cq, &recv_cq, &init)?;
 
         let queues = provider.queues(&qp);
-        // SAFETY: by the provider's contract the ring and slots are this queue pair's alone and valid while
-        // its handle lives, which `Handles` keeps longer than this.
+        // SAFETY: by the provider's contract ring and doorbell are this queue pair's alone and valid until it is
+        // destroyed, after which they are not used, and slots while its handle lives, which `Handles` keeps longer than
+        // this.
         let send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
         // SAFETY: likewise.
         let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };

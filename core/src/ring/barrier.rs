@@ -4,13 +4,13 @@
 //! |---|---|---|---|
 //! | send entries before their doorbell | `sfence` | `dsb st` | `fence(SeqCst)` |
 //! | receive descriptors before their doorbell | compiler only | `dmb oshst` | `fence(SeqCst)` |
-//! | the phase before the rest of a completion | acquire fence: compiler only | acquire fence: `dmb ishld` | acquire fence |
+//! | the phase of a completion before the rest of it, and what it tells of | compiler only | `dmb oshld` | `fence(Acquire)` |
 //!
 //! The send queue is write-combined device memory: only a store fence orders it before the doorbell.
-//! libefa also fences before the first entry after a doorbell. Here an entry is overwritten only after
-//! its completion was read, which the device cannot have sent before it saw the earlier doorbell, so the
-//! order holds already and one fence a batch remains.
-//! Each fence is also a Rust release fence, since the other side may be the software device in a thread.
+//! libefa also fences before the first entry after a doorbell. Here one fence a batch remains: entries are taken in the
+//! order of the ring, so that one is overwritten only after a completion was read which the device cannot have sent
+//! before it saw the doorbell of that entry.
+//! Each fence is also Rust's own, since the other side may be the software device in a thread.
 
 #![allow(unsafe_code)]
 
@@ -47,4 +47,18 @@ pub(crate) fn ring_recv_doorbell(doorbell: &AtomicU32, producer: u32) {
     fence(Ordering::SeqCst);
     fence(Ordering::Release);
     doorbell.store(producer, Ordering::Relaxed);
+}
+
+/// What the device wrote before the phase that was just loaded is seen by the loads after this.
+///
+/// A fence rather than acquire loads: a completion queue may be mapped for reading only, where Rust promises relaxed
+/// loads and no others; and the device is no observer in the inner domain, of which an acquire load speaks.
+#[inline(always)]
+pub(crate) fn phase_was_seen() {
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a barrier touches no register or memory.
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    fence(Ordering::Acquire);
 }

@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 
+use super::barrier::phase_was_seen;
 use super::{AtomicWord, WORDS_PER_QUAD, load_quad};
 use crate::Qpn;
 use crate::entry::{Quad, completion_flags as flags};
@@ -107,10 +108,20 @@ impl CompletionQueue {
     pub(crate) fn peek(&self) -> Option<Seen> {
         // Before the load, which orders all that comes after.
         let expected = self.expected;
-        // SAFETY: the next entry is in the ring. The load acquires: the device wrote the rest of the entry before it
-        // flipped the phase, which is in the lowest word.
+        // SAFETY: the next entry is in the ring.
         let head = unsafe { load_quad(self.next, 0) };
-        ((head ^ expected) & PHASE == 0).then_some(Seen(head))
+        if (head ^ expected) & PHASE != 0 {
+            return None;
+        }
+        // The device wrote the rest of the entry, and what it tells of, before it flipped the phase, which is in the
+        // lowest word.
+        phase_was_seen();
+        if WORDS_PER_QUAD == 1 {
+            return Some(Seen(head));
+        }
+        // The other word was loaded before the fence.
+        // SAFETY: as above.
+        Some(Seen(unsafe { load_quad(self.next, 0) }))
     }
 
     /// Consumes the entry that was just seen.

@@ -92,26 +92,16 @@ impl RecvQueue {
         ring_recv_doorbell(doorbell, self.producer & 0xFFFF);
     }
 
-    /// Ends the receive of a completion.
+    /// The receive of a completion, if it is one in flight.
     #[inline(always)]
-    pub(crate) fn end(&mut self, req_id: u16) -> Option<Finished> {
-        self.slots.end(req_id, RECV)
+    pub(crate) fn current(&mut self, req_id: u16) -> Option<InFlight<'_>> {
+        self.slots.current(req_id, RECV)
     }
 
-    /// The receive of a completion whose generation was compared already.
+    /// As [`RecvQueue::current`], where the generation was compared already.
     #[inline(always)]
-    pub(crate) fn in_flight(&self, req_id: u16) -> Option<InFlight> {
+    pub(crate) fn in_flight(&mut self, req_id: u16) -> Option<InFlight<'_>> {
         self.slots.in_flight(req_id, RECV)
-    }
-
-    /// Ends it.
-    ///
-    /// # Safety
-    /// As for [`Slots::finish`].
-    #[inline(always)]
-    pub(crate) unsafe fn finish(&mut self, found: InFlight) -> Finished {
-        // SAFETY: by the caller's word.
-        unsafe { self.slots.finish(found) }
     }
 
     /// Ends some receive, whichever: for after the queue pair was destroyed.

@@ -169,32 +169,16 @@ impl SendQueue {
         Unstaged { slots: &mut self.slots, next: self.first, left: count }
     }
 
-    /// Ends the operation of a good completion, if that is of one in flight.
+    /// The operation of a good completion, if that is of one in flight.
     #[inline(always)]
-    pub(crate) fn end(&mut self, entry: &Entry) -> Option<Finished> {
-        if !self.is_of_this_life(entry) {
-            return None;
-        }
-        self.slots.end(entry.req_id(), entry.op())
+    pub(crate) fn current(&mut self, entry: &Entry) -> Option<InFlight<'_>> {
+        if self.is_of_this_life(entry) { self.slots.current(entry.req_id(), entry.op()) } else { None }
     }
 
-    /// The operation of a good completion whose generation was compared already.
+    /// As [`SendQueue::current`], where the generation was compared already.
     #[inline(always)]
-    pub(crate) fn in_flight(&self, entry: &Entry) -> Option<InFlight> {
-        if !self.is_of_this_life(entry) {
-            return None;
-        }
-        self.slots.in_flight(entry.req_id(), entry.op())
-    }
-
-    /// Ends it.
-    ///
-    /// # Safety
-    /// As for [`Slots::finish`].
-    #[inline(always)]
-    pub(crate) unsafe fn finish(&mut self, found: InFlight) -> Finished {
-        // SAFETY: by the caller's word.
-        unsafe { self.slots.finish(found) }
+    pub(crate) fn in_flight(&mut self, entry: &Entry) -> Option<InFlight<'_>> {
+        if self.is_of_this_life(entry) { self.slots.in_flight(entry.req_id(), entry.op()) } else { None }
     }
 
     /// Ends the operation of a completion that is not good.

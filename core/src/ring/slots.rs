@@ -54,25 +54,33 @@ pub(crate) struct Finished {
     pub(crate) buffers: [RawBuffer; 2],
 }
 
-/// An operation that was found in flight.
+/// An operation that was found in flight, and stays so while this borrows its queue.
 #[derive(Debug)]
-pub(crate) struct InFlight {
-    slot: NonNull<Slot>,
-    index: u16,
+pub(crate) struct InFlight<'s> {
+    slots: &'s mut Slots,
+    /// Of a slot that is taken. A machine word, which costs no conversions.
+    index: usize,
 }
 
-impl InFlight {
-    #[inline(always)]
-    fn mark(&self) -> u8 {
-        // SAFETY: of slots that outlive all that is found in them, and that nobody borrows now.
-        unsafe { self.slot.as_ref() }.mark
-    }
-
+impl InFlight<'_> {
     /// Of a receive: bytes of its buffers.
     #[inline(always)]
     pub(crate) fn room(&self) -> u32 {
-        // SAFETY: as above.
-        unsafe { self.slot.as_ref() }.room
+        // SAFETY: of the depth.
+        unsafe { &*self.slots.slot(self.index) }.room
+    }
+
+    /// Ends it.
+    #[inline(always)]
+    pub(crate) fn finish(self) -> Finished {
+        let Self { slots, index } = self;
+        // SAFETY: of the depth.
+        let slot = unsafe { &mut *slots.slot(index) };
+        let op = core::mem::replace(&mut slot.mark, Slot::EMPTY);
+        slot.next = slots.head;
+        slots.head = index as u16;
+        slots.occupied -= 1;
+        Finished { token: slot.token, op, tag: slot.tag, buffers: slot.buffers }
     }
 }
 
@@ -129,8 +137,8 @@ impl Slots {
 
     /// Valid, and this queue's alone, if `index <= mask`.
     #[inline(always)]
-    fn slot(&self, index: u16) -> *mut Slot {
-        self.base.as_ptr().wrapping_add(usize::from(index))
+    fn slot(&self, index: impl Into<usize>) -> *mut Slot {
+        self.base.as_ptr().wrapping_add(index.into())
     }
 
     #[inline(always)]
@@ -193,50 +201,30 @@ impl Slots {
         self.head
     }
 
-    /// Whether a request id, which may be any number, has this queue's generation.
-    #[inline(always)]
-    pub(crate) fn is_current(&self, req_id: u16) -> bool {
-        req_id & !self.mask == self.generation
-    }
-
     /// What is in flight in the slot of a request id, if that is an `op`. Of which generation is not looked at.
     #[inline(always)]
-    pub(crate) fn in_flight(&self, req_id: u16, op: u8) -> Option<InFlight> {
-        let found = self.at(req_id & self.mask);
-        (found.mark() == op && op != Slot::EMPTY).then_some(found)
+    pub(crate) fn in_flight(&mut self, req_id: u16, op: u8) -> Option<InFlight<'_>> {
+        self.find(req_id, |mark| mark == op)
     }
 
     #[inline(always)]
-    fn at(&self, index: u16) -> InFlight {
-        // SAFETY: `slot` offsets a pointer that is not null within the slots.
-        InFlight { slot: unsafe { NonNull::new_unchecked(self.slot(index)) }, index }
+    fn find(&mut self, req_id: u16, is: impl FnOnce(u8) -> bool) -> Option<InFlight<'_>> {
+        let index = usize::from(req_id & self.mask);
+        // SAFETY: masked.
+        let mark = unsafe { &*self.slot(index) }.mark;
+        (mark != Slot::EMPTY && is(mark)).then_some(InFlight { slots: self, index })
     }
 
-    /// Ends an operation.
-    ///
-    /// # Safety
-    /// It was found in these slots, and nothing of them ended since.
+    /// What is in flight by a request id, if it has this queue's generation.
     #[inline(always)]
-    pub(crate) unsafe fn finish(&mut self, InFlight { mut slot, index }: InFlight) -> Finished {
-        // SAFETY: a slot of these, which are this queue's alone.
-        let slot = unsafe { slot.as_mut() };
-        let op = core::mem::replace(&mut slot.mark, Slot::EMPTY);
-        slot.next = self.head;
-        self.head = index;
-        self.occupied -= 1;
-        Finished { token: slot.token, op, tag: slot.tag, buffers: slot.buffers }
+    pub(crate) fn current(&mut self, req_id: u16, op: u8) -> Option<InFlight<'_>> {
+        if self.is_current(req_id) { self.in_flight(req_id, op) } else { None }
     }
 
-    /// Ends the operation of a good completion, if its request id, which may be any number, is that of an
-    /// `op` in flight.
+    /// Whether a request id, which may be any number, has this queue's generation.
     #[inline(always)]
-    pub(crate) fn end(&mut self, req_id: u16, op: u8) -> Option<Finished> {
-        if !self.is_current(req_id) {
-            return None;
-        }
-        let found = self.in_flight(req_id, op)?;
-        // SAFETY: found just now.
-        Some(unsafe { self.finish(found) })
+    fn is_current(&self, req_id: u16) -> bool {
+        req_id & !self.mask == self.generation
     }
 
     /// Ends the operation of a completion that is not good: there the operation's kind tells nothing.
@@ -244,12 +232,7 @@ impl Slots {
         if !self.is_current(req_id) {
             return None;
         }
-        let found = self.at(req_id & self.mask);
-        if found.mark() == Slot::EMPTY {
-            return None;
-        }
-        // SAFETY: found just now.
-        Some(unsafe { self.finish(found) })
+        self.find(req_id, |_| true).map(InFlight::finish)
     }
 
     /// Ends an operation that was begun, as if it never was; gives the slot of the one begun after it.
@@ -306,13 +289,18 @@ mod tests {
         Some(index | slots.generation().0)
     }
 
+    /// The end of a good completion.
+    fn end(slots: &mut Slots, req_id: u16, op: u8) -> Option<Finished> {
+        slots.current(req_id, op).map(InFlight::finish)
+    }
+
     #[test]
     fn a_full_queue_gives_no_request_id_and_each_end_makes_room_for_one() {
         let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 3);
         let ids: Vec<u16> = (0..4).map(|t| begin(&mut slots, t, 0).unwrap()).collect();
         assert!(begin(&mut slots, 9, 0).is_none());
-        assert_eq!(slots.end(ids[2], 0).unwrap().token, 2);
+        assert_eq!(end(&mut slots, ids[2], 0).unwrap().token, 2);
         assert!(!slots.is_full());
         assert_eq!(begin(&mut slots, 9, 0), Some(ids[2]));
     }
@@ -326,8 +314,8 @@ mod tests {
         for other in (0..=u16::MAX).step_by(step).filter(|&other| other != id) {
             assert!(slots.end_failed(other).is_none(), "{other:#x} ended {id:#x}");
         }
-        assert_eq!(slots.end(id, 2).unwrap().token, 7);
-        assert!(slots.end(id, 2).is_none());
+        assert_eq!(end(&mut slots, id, 2).unwrap().token, 7);
+        assert!(end(&mut slots, id, 2).is_none());
     }
 
     #[test]
@@ -335,8 +323,8 @@ mod tests {
         let mut storage = [Slot::VACANT];
         let mut slots = slots(&mut storage, 0);
         let id = begin(&mut slots, 7, 2).unwrap();
-        assert!(slots.end(id, 0).is_none() && slots.end(id, 1).is_none());
-        assert_eq!(slots.end(id, 2).unwrap().token, 7);
+        assert!(end(&mut slots, id, 0).is_none() && end(&mut slots, id, 1).is_none());
+        assert_eq!(end(&mut slots, id, 2).unwrap().token, 7);
     }
 
     #[test]
@@ -344,8 +332,8 @@ mod tests {
         let mut storage = [Slot::VACANT, Slot::VACANT, Slot::VACANT, Slot::VACANT];
         let mut slots = slots(&mut storage, 1);
         let before: Vec<u16> = (0..3).map(|token| begin(&mut slots, token, 0).unwrap()).collect();
-        slots.end(before[1], 0).unwrap();
-        slots.end(before[0], 0).unwrap();
+        end(&mut slots, before[1], 0).unwrap();
+        end(&mut slots, before[0], 0).unwrap();
         let mut next = slots.next();
         for token in 10..13 {
             begin(&mut slots, token, 0).unwrap();
@@ -356,6 +344,6 @@ mod tests {
             assert_eq!(finished.unwrap().token, token);
             next = after;
         }
-        assert_eq!((slots.end(before[2], 0).unwrap().token, slots.occupied()), (2, 0));
+        assert_eq!((end(&mut slots, before[2], 0).unwrap().token, slots.occupied()), (2, 0));
     }
 }

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use crate::entry::Quad;
 
@@ -53,7 +53,7 @@ pub(crate) unsafe fn store_quad(base: NonNull<AtomicWord>, quad: usize, value: Q
     }
 }
 
-/// Stores eight bytes such that whoever sees the lowest word by [`load_quad`] sees all stores before.
+/// Stores eight bytes such that whoever sees the lowest word, and fences then, sees all stores before.
 ///
 /// # Safety
 /// `base` is valid for `quad + 1` quads.
@@ -67,9 +67,7 @@ pub(crate) unsafe fn publish_quad(base: NonNull<AtomicWord>, quad: usize, value:
     }
 }
 
-/// Loads eight bytes, the lowest word first and with acquire: what was stored before it was published is seen.
-///
-/// By a fence: a completion queue may be mapped for reading only, where Rust promises relaxed loads and no others.
+/// Loads eight bytes, the lowest word first, without order.
 ///
 /// # Safety
 /// `base` is valid for `quad + 1` quads.
@@ -80,7 +78,6 @@ pub(crate) unsafe fn load_quad(base: NonNull<AtomicWord>, quad: usize) -> Quad {
         // SAFETY: a word of that quad.
         let source = unsafe { word(base, quad * WORDS_PER_QUAD + half) };
         value |= (source.load(Ordering::Relaxed) as Quad) << (half as u32 * Word::BITS % 64);
-        fence(Ordering::Acquire);
     }
     value
 }

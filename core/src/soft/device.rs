@@ -132,7 +132,7 @@ pub struct SoftCq {
 }
 
 /// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted. Its rings
-/// and slots are its own until it is dropped, destroyed or not.
+/// are its own until it is destroyed, its slots until it is dropped.
 #[derive(Debug)]
 pub struct SoftQp {
     device: SoftDevice,
@@ -225,6 +225,10 @@ impl SoftQp {
         }
         self.device.owner.lock().destroy_qp(self.device.nic, self.index)?;
         self.alive = false;
+        // Core promises to touch no ring from now on: let who checks memory see it.
+        if let Some(memory) = &mut self.memory {
+            memory.rings = None;
+        }
         Ok(())
     }
 }
@@ -439,15 +443,19 @@ impl SoftDevice {
             None => {
                 let shared = &self.owner.shared;
                 let memory = shared.memory.queue_pair(index.into(), depths);
-                let (Some(memory), Some(bells)) = (memory, shared.doorbells.get(index.into())) else {
+                let bases =
+                    memory.as_ref().and_then(|memory| memory.rings.as_ref()?.each_ref().map(Block::base).into());
+                let (Some(memory), Some([send, recv]), Some(bells)) =
+                    (memory, bases, shared.doorbells.get(index.into()))
+                else {
                     drop(state);
                     return Err(verbs::refused(Verb::CreateQp, verbs::ENOMEM));
                 };
                 let rings = QpRings {
                     sub_cqs,
                     req_id_64,
-                    send: memory.send.base().cast(),
-                    recv: memory.recv.base().cast(),
+                    send: send.cast(),
+                    recv: recv.cast(),
                     send_doorbell: (&bells.send).into(),
                     recv_doorbell: (&bells.recv).into(),
                 };

@@ -59,11 +59,10 @@ pub(super) struct StaticMemory {
     pub(super) depth: usize,
 }
 
-/// The memory of a queue pair.
+/// The memory of a queue pair: rings until it is destroyed, slots longer.
 #[derive(Debug)]
 pub(super) struct QpMemory {
-    pub(super) send: Block<Line>,
-    pub(super) recv: Block<Line>,
+    pub(super) rings: Option<[Block<Line>; 2]>,
     pub(super) send_slots: Block<SlotCell>,
     pub(super) recv_slots: Block<SlotCell>,
 }
@@ -76,15 +75,16 @@ impl QueueMemory {
         let recv_lines = (depths.descriptors as usize).div_ceil(4);
         match self {
             Self::Static(all) => Some(QpMemory {
-                send: Block::of_static(share(all.send, index, all.depth, send_lines)?),
-                recv: Block::of_static(share(all.recv, index, all.depth, recv_lines)?),
+                rings: Some([
+                    Block::of_static(share(all.send, index, all.depth, send_lines)?),
+                    Block::of_static(share(all.recv, index, all.depth, recv_lines)?),
+                ]),
                 send_slots: Block::of_static(share(all.send_slots, index, all.depth, send)?),
                 recv_slots: Block::of_static(share(all.recv_slots, index, all.depth, recv)?),
             }),
             #[cfg(feature = "alloc")]
             Self::Heap => Some(QpMemory {
-                send: Block::on_heap(send_lines, Line::new)?,
-                recv: Block::on_heap(recv_lines, Line::new)?,
+                rings: Some([Block::on_heap(send_lines, Line::new)?, Block::on_heap(recv_lines, Line::new)?]),
                 send_slots: Block::on_heap(send, SlotCell::new)?,
                 recv_slots: Block::on_heap(recv, SlotCell::new)?,
             }),

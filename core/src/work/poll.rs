@@ -43,8 +43,9 @@ impl<P: Provider> Inner<P> {
                 *turn = false;
                 let Consumed { entry, good } = recv.consume(seen);
                 // Of its own generation, as this queue compares that.
-                match self.recv.in_flight(entry.req_id()).filter(|receive| good && self.is_plain(&entry, receive)) {
-                    Some(receive) => self.received(entry, receive),
+                let header = self.identity.header;
+                match self.recv.in_flight(entry.req_id()).filter(|receive| good && is_plain(&entry, receive, header)) {
+                    Some(receive) => received(entry, receive, header),
                     None => self.odd_recv_or_next(entry, good),
                 }
             }
@@ -52,30 +53,12 @@ impl<P: Provider> Inner<P> {
                 *turn = true;
                 let Consumed { entry, good } = send.consume(seen);
                 match self.send.in_flight(&entry).filter(|_| good) {
-                    Some(operation) => self.sent(entry, operation),
+                    Some(operation) => sent(entry, operation),
                     None => self.odd_send_or_next(entry, good),
                 }
             }
             _ => None,
         }
-    }
-
-    // What looks is in its caller, what makes events is not. Each is made where it is returned: it is large, and every
-    // detour moves it.
-
-    #[inline(never)]
-    fn sent(&mut self, entry: Entry, operation: InFlight) -> Option<Event> {
-        // SAFETY: it was found just now.
-        Some(done(entry.op(), take(unsafe { self.send.finish(operation) })))
-    }
-
-    #[inline(never)]
-    fn received(&mut self, entry: Entry, receive: InFlight) -> Option<Event> {
-        // SAFETY: it was found just now.
-        let Done { token, buffers } = take(unsafe { self.recv.finish(receive) });
-        let from = Sender::Known { ahn: Ahn(entry.ah()), qpn: Qpn(entry.src_qpn()) };
-        let (len, header) = (entry.length().into(), self.identity.header);
-        Some(Event::Received(Received { token, len, header, imm: entry.imm(), from, buffers }))
     }
 
     /// Of its own send queue, what does not end an operation well; if it is nothing, what comes next.
@@ -134,19 +117,18 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn good(&mut self, entry: Entry, rest: impl FnOnce(&Self) -> Rest) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => {
-                if let Some(finished) = self.send.end(&entry) {
-                    return Some(done(entry.op(), take(finished)));
+                if let Some(operation) = self.send.current(&entry) {
+                    return sent(entry, operation);
                 }
             }
             flags::QUEUE_RECV => {
-                if self.recv.slots().is_current(entry.req_id())
-                    && let Some(receive) = self.recv.in_flight(entry.req_id())
-                {
-                    if self.is_plain(&entry, &receive) {
-                        return self.received(entry, receive);
+                let header = self.identity.header;
+                if let Some(receive) = self.recv.current(entry.req_id()) {
+                    if is_plain(&entry, &receive, header) {
+                        return received(entry, receive, header);
                     }
                     let rest = rest(self);
-                    return Some(self.arrived(entry, receive, rest));
+                    return self.arrived(entry, rest);
                 }
             }
             _ => {}
@@ -171,32 +153,21 @@ impl<P: Provider> Inner<P> {
         None
     }
 
-    /// Whether an arrival is a message of a known sender that fits.
-    #[inline(always)]
-    fn is_plain(&self, entry: &Entry, receive: &InFlight) -> bool {
-        let len = entry.length();
-        entry.op() == control1::OP_SEND
-            && entry.ah() != Ahn::UNKNOWN.0
-            && u32::from(len) <= receive.room()
-            && len >= self.identity.header.into()
-    }
-
     /// Any arrival.
     #[cold]
-    fn arrived(&mut self, entry: Entry, receive: InFlight, rest: Rest) -> Event {
-        // SAFETY: it was found just now.
-        let Done { token, buffers } = take(unsafe { self.recv.finish(receive) });
-        match entry.op() {
+    fn arrived(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
+        let Done { token, buffers } = take(self.recv.current(entry.req_id())?.finish());
+        Some(match entry.op() {
             control1::OP_SEND => {
                 let (len, room) = (usize::from(entry.length()), buffers.bytes());
                 let header = self.identity.header;
                 if len > room {
                     let cause = Cause::LengthBeyondBuffers { reported: len, room };
-                    return self.failed(cause, Kind::Recv, Some(token), buffers);
+                    return Some(self.failed(cause, Kind::Recv, Some(token), buffers));
                 }
                 if len < header.into() {
                     let cause = Cause::LengthBelowHeader { reported: len, header: header.into() };
-                    return self.failed(cause, Kind::Recv, Some(token), buffers);
+                    return Some(self.failed(cause, Kind::Recv, Some(token), buffers));
                 }
                 let from = self.sender(&entry, &rest);
                 Event::Received(Received { token, len, header, imm: entry.imm(), from, buffers })
@@ -208,7 +179,7 @@ impl<P: Provider> Inner<P> {
                 }
                 None => self.failed(Cause::Malformed { op }, Kind::Recv, Some(token), buffers),
             },
-        }
+        })
     }
 
     /// A send completion that is not simply good: an error, or not ours.
@@ -260,10 +231,11 @@ impl<P: Provider> Inner<P> {
                 }
             });
         }
-        let Some(finished) = ours.then(|| self.recv.end(entry.req_id())).flatten() else {
+        let found = if ours { self.recv.current(entry.req_id()) } else { None };
+        let Some(receive) = found else {
             return self.stale();
         };
-        let Done { token, buffers } = take(finished);
+        let Done { token, buffers } = take(receive.finish());
         Some(self.failed(Cause::Status(status), Kind::Recv, Some(token), buffers))
     }
 
@@ -297,13 +269,34 @@ impl<P: Provider> Inner<P> {
     }
 }
 
+/// Whether an arrival is a message of a known sender that fits.
 #[inline(always)]
-fn done(op: u8, done: Done) -> Event {
-    match op {
+fn is_plain(entry: &Entry, receive: &InFlight<'_>, header: u8) -> bool {
+    let len = entry.length();
+    entry.op() == control1::OP_SEND
+        && entry.ah() != Ahn::UNKNOWN.0
+        && u32::from(len) <= receive.room()
+        && len >= header.into()
+}
+
+// What looks is in its caller, what makes events is not. Each is made where it is returned: it is large, and every
+// detour moves it.
+
+#[inline(never)]
+fn sent(entry: Entry, operation: InFlight<'_>) -> Option<Event> {
+    let done = take(operation.finish());
+    Some(match entry.op() {
         control1::OP_RDMA_WRITE => Event::Written(done),
         control1::OP_RDMA_READ => Event::Read(done),
         _ => Event::Sent(done),
-    }
+    })
+}
+
+#[inline(never)]
+fn received(entry: Entry, receive: InFlight<'_>, header: u8) -> Option<Event> {
+    let Done { token, buffers } = take(receive.finish());
+    let from = Sender::Known { ahn: Ahn(entry.ah()), qpn: Qpn(entry.src_qpn()) };
+    Some(Event::Received(Received { token, len: entry.length().into(), header, imm: entry.imm(), from, buffers }))
 }
 
 #[inline(always)]

@@ -54,6 +54,23 @@ fn r20_completions_of_another_generation_queue_pair_queue_or_slot_are_counted_an
 }
 
 #[test]
+fn neither_of_a_queue_pairs_own_completion_queues_keeps_the_other_waiting() {
+    let mut stage = stage(CAPS);
+    let (sends, receives) = ([1, 2, 3].map(|token| stage.send(token)), [11, 12, 13].map(|token| stage.recv(token)));
+    for (send, recv) in sends.into_iter().zip(receives) {
+        stage.device.send_done(send, 0, control1::OP_SEND);
+        stage.device.recv_done(recv_entry(recv, 0));
+    }
+    let tokens: Vec<u64> =
+        (0..6).map(|_| stage.qp.poll().and_then(|event| event.token()).map_or(0, |token| token.0)).collect();
+    // One of each in turns, whichever is first.
+    for pair in tokens.chunks(2) {
+        assert_eq!(pair.iter().filter(|token| **token > 10).count(), 1, "{tokens:?}");
+    }
+    assert!(tokens.iter().all(|token| *token != 0));
+}
+
+#[test]
 fn r20_a_repeated_completion_ends_nothing_twice_not_even_a_later_request_of_its_slot() {
     for mut stage in stages(CAPS) {
         let first = stage.send(1);
