@@ -1,7 +1,7 @@
-//! The sockets of the process, all carriers' together, so that a forked child can close them.
+//! The files of all carriers of the process, and of whoever drives them, so that a forked child can close them.
 //!
 //! A child that keeps its parent's sockets keeps its addresses, too, and its death from being seen. It cannot drop the
-//! parent's carriers: another thread may have been in the middle of a pass. So the numbers of all sockets are in a table,
+//! parent's carriers: another thread may have been in the middle of a pass. So the numbers of all are in a table,
 //! and whoever is told of forks, as by `pthread_atfork`, calls [`before_fork`], [`in_parent`] and [`in_child`].
 
 use std::io;
@@ -11,14 +11,57 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// Held while a socket is made or closed, and by whoever forks.
+/// Held while a file is made or closed, and by whoever forks.
 static GATE: AtomicBool = AtomicBool::new(false);
 
-/// Which files are sockets of ours.
-static OPEN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-const WORDS: usize = 1024;
+static KEPT: Numbers = Numbers::new();
 
-/// Waits until no thread is making a socket, and lets none until one of the others is called.
+/// A set of files by their numbers, up to 65,535, that any thread may look at.
+#[derive(Debug)]
+pub struct Numbers([AtomicU64; 1024]);
+
+impl Numbers {
+    /// None.
+    #[allow(clippy::new_without_default)] // for statics
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 1024])
+    }
+
+    fn place(&self, fd: RawFd) -> Option<(&AtomicU64, u64)> {
+        let fd = usize::try_from(fd).ok()?;
+        Some((self.0.get(fd / 64)?, 1 << (fd % 64)))
+    }
+
+    /// Whether a file is among them.
+    pub fn contains(&self, fd: RawFd) -> bool {
+        self.place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// Enters a file; whether its number is not too high.
+    pub fn insert(&self, fd: RawFd) -> bool {
+        self.place(fd).map(|(word, bit)| word.fetch_or(bit, Ordering::AcqRel)).is_some()
+    }
+
+    /// Takes a file out.
+    pub fn remove(&self, fd: RawFd) {
+        if let Some((word, bit)) = self.place(fd) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes all out.
+    pub fn drain(&self, mut taken: impl FnMut(RawFd)) {
+        for (nth, word) in self.0.iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                taken((64 * nth) as RawFd + bits.trailing_zeros() as RawFd);
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// Waits until no thread is making such a file, and lets none until one of the others is called.
 pub fn before_fork() {
     while GATE.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
         thread::yield_now();
@@ -30,36 +73,28 @@ pub fn in_parent() {
     GATE.store(false, Ordering::Release);
 }
 
-/// The fork is over, in the child: closes the sockets, which `close` does for a file's number. Carriers and claims that
-/// the child has of its parent's must not be used or dropped.
+/// The fork is over, in the child: closes the files, which `close` does for a file's number. What the child has of its
+/// parent's, carriers, claims and such, must not be used or dropped.
 pub fn in_child(close: impl Fn(RawFd)) {
-    for (nth, word) in OPEN.iter().enumerate() {
-        let mut bits = word.swap(0, Ordering::Relaxed);
-        while bits != 0 {
-            close((64 * nth) as RawFd + bits.trailing_zeros() as RawFd);
-            bits &= bits - 1;
-        }
-    }
+    KEPT.drain(close);
     in_parent();
 }
 
-/// Whether a file's number is a socket's: who is asked to close it by a program that closes all files must not.
+/// Whether a file's number is one of these: who is asked to close it by a program that closes all files must not.
 pub fn is_open(fd: RawFd) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    KEPT.contains(fd)
 }
 
-fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
+/// A file in the table.
+#[derive(Debug)]
+pub struct Kept<F: AsRawFd> {
+    /// Closed first, and then the gate is opened.
+    file: F,
+    _gate: Gate,
 }
 
 /// A socket in the table.
-#[derive(Debug)]
-pub(super) struct Socket {
-    /// Closed first, and then the gate is opened.
-    socket: UnixDatagram,
-    _gate: Gate,
-}
+pub(super) type Socket = Kept<UnixDatagram>;
 
 /// Opens the gate when it is dropped.
 #[derive(Debug)]
@@ -71,45 +106,58 @@ impl Drop for Gate {
     }
 }
 
-impl Drop for Socket {
+impl<F: AsRawFd> Drop for Kept<F> {
     fn drop(&mut self) {
         before_fork();
-        if let Some((word, bit)) = place(self.socket.as_raw_fd()) {
-            word.fetch_and(!bit, Ordering::Relaxed);
+        KEPT.remove(self.file.as_raw_fd());
+    }
+}
+
+impl<F: AsRawFd> Kept<F> {
+    /// Makes files, of which none is in a child that is forked meanwhile.
+    ///
+    /// # Errors
+    /// What `make` says, or that a file's number is too high.
+    pub fn make<const N: usize>(make: impl FnOnce() -> io::Result<[F; N]>) -> io::Result<[Self; N]> {
+        before_fork();
+        let gate = Gate;
+        let files = make()?;
+        if files.iter().any(|file| !KEPT.insert(file.as_raw_fd())) {
+            files.iter().for_each(|file| KEPT.remove(file.as_raw_fd()));
+            return Err(io::Error::other("the process has too many files open"));
         }
+        drop(gate);
+        Ok(files.map(|file| Self { file, _gate: Gate }))
     }
 }
 
 impl Socket {
     pub(super) fn bound(address: &SocketAddr) -> io::Result<Self> {
-        Self::make(|| UnixDatagram::bind_addr(address))
+        Self::of(|| UnixDatagram::bind_addr(address))
     }
 
     pub(super) fn connected(address: &SocketAddr) -> io::Result<Self> {
-        Self::make(|| {
+        Self::of(|| {
             let socket = UnixDatagram::unbound()?;
             socket.connect_addr(address)?;
             Ok(socket)
         })
     }
 
-    fn make(make: impl FnOnce() -> io::Result<UnixDatagram>) -> io::Result<Self> {
-        before_fork();
-        let gate = Gate;
-        let socket = make()?;
-        socket.set_nonblocking(true)?;
-        let too_many = || io::Error::other("the process has too many files open");
-        let (word, bit) = place(socket.as_raw_fd()).ok_or_else(too_many)?;
-        word.fetch_or(bit, Ordering::Relaxed);
-        drop(gate);
-        Ok(Self { socket, _gate: Gate })
+    fn of(make: impl FnOnce() -> io::Result<UnixDatagram>) -> io::Result<Self> {
+        let [socket] = Self::make(|| {
+            let socket = make()?;
+            socket.set_nonblocking(true)?;
+            Ok([socket])
+        })?;
+        Ok(socket)
     }
 }
 
-impl Deref for Socket {
-    type Target = UnixDatagram;
+impl<F: AsRawFd> Deref for Kept<F> {
+    type Target = F;
 
-    fn deref(&self) -> &UnixDatagram {
-        &self.socket
+    fn deref(&self) -> &F {
+        &self.file
     }
 }

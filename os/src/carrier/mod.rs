@@ -248,10 +248,7 @@ impl Carrier {
             let Some((gid, len)) = self.device.transmit_except(now, &mut self.out, &self.busy) else {
                 return nth > 0;
             };
-            let Some(peer) = self.peer(gid) else {
-                self.counts.lost += 1;
-                continue;
-            };
+            let peer = self.peer(gid);
             let sent = self.peers[peer].send(&self.fabric, now, &self.out[..len], self.passes);
             if sent == Sent::Full {
                 self.busy.push(gid);
@@ -268,25 +265,32 @@ impl Carrier {
             Sent::Lost => self.counts.lost += 1,
             Sent::Nobody => {
                 self.counts.unreachable += 1;
-                let peer = self.peers.swap_remove(nth);
-                self.busy.retain(|gid| *gid != peer.gid());
-                self.device.unreachable(peer.gid());
+                let gid = self.forget(nth);
+                self.device.unreachable(gid);
             }
         }
     }
 
-    /// The place of a device elsewhere; none if there are too many that wait for room.
-    fn peer(&mut self, gid: Gid) -> Option<usize> {
+    /// The place of a device elsewhere.
+    fn peer(&mut self, gid: Gid) -> usize {
         if let Some(nth) = self.peers.iter().position(|peer| peer.gid() == gid) {
-            return Some(nth);
+            return nth;
         }
         if self.peers.len() >= PEERS {
-            let idle = self.peers.iter().enumerate().filter(|(_, peer)| !peer.is_waiting());
-            let (nth, _) = idle.min_by_key(|(_, peer)| peer.used())?;
-            self.peers.swap_remove(nth);
+            // One that waits for room, too, with its frame: else whoever takes none could have all places.
+            let oldest = self.peers.iter().enumerate().min_by_key(|(_, peer)| (peer.is_waiting(), peer.used()));
+            if let Some((nth, _)) = oldest {
+                self.forget(nth);
+            }
         }
         self.peers.push(Peer::new(gid));
-        Some(self.peers.len() - 1)
+        self.peers.len() - 1
+    }
+
+    fn forget(&mut self, nth: usize) -> Gid {
+        let gid = self.peers.swap_remove(nth).gid();
+        self.busy.retain(|busy| *busy != gid);
+        gid
     }
 }
 

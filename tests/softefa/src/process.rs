@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use efa_core::Provider;
 use efa_core::soft::SoftDevice;
 use efa_os::carrier;
+use efa_os::carrier::files::Numbers;
 
 use crate::config::{Config, Log};
 use crate::errno::Errno;
@@ -72,26 +73,11 @@ pub fn is_home() -> bool {
 }
 
 /// Which files are in the table, for a look without its lock: files are closed and mapped all the time.
-static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-const WORDS: usize = 1024;
-
-fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((OURS.get(fd / 64)?, 1 << (fd % 64)))
-}
+static OURS: Numbers = Numbers::new();
 
 /// Whether a file may be one of this library's.
 pub fn is_ours(fd: i32) -> bool {
-    word(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
-}
-
-fn mark(fd: i32, ours: bool) {
-    let Some((word, bit)) = word(fd) else { return };
-    if ours {
-        word.fetch_or(bit, Ordering::AcqRel);
-    } else {
-        word.fetch_and(!bit, Ordering::AcqRel);
-    }
+    OURS.contains(fd)
 }
 
 impl Process {
@@ -158,9 +144,7 @@ impl Process {
         PROCESS.store(ptr::null_mut(), Ordering::Release);
         BEGINNING.store(false, Ordering::Release);
         TOLD.store(false, Ordering::Relaxed);
-        for word in &OURS {
-            word.store(0, Ordering::Release);
-        }
+        OURS.drain(|_| ());
     }
 
     /// The root of the tree of files that describe the devices, which are there once this returns.
@@ -211,7 +195,7 @@ impl Process {
         let soft = self.devices.get(device).ok_or(Errno::ENODEV)?;
         let context = Context::new(soft.clone(), self.config.driver, &self.progress)?;
         self.files().insert(fd, File::Device(Arc::new(Mutex::new(context)), device));
-        mark(fd, true);
+        OURS.insert(fd);
         Ok(())
     }
 
@@ -274,7 +258,7 @@ impl Process {
 
     /// A file is closed.
     pub fn closed(&self, fd: i32) {
-        mark(fd, false);
+        OURS.remove(fd);
         let file = self.files().remove(&fd);
         // Not under the lock: what goes with it closes files.
         drop(file);
@@ -285,7 +269,7 @@ impl Files for Process {
     fn give(&self, fd: OwnedFd, file: &Arc<EventFile>) -> i32 {
         let fd = fd.into_raw_fd();
         self.files().insert(fd, File::Events(file.clone()));
-        mark(fd, true);
+        OURS.insert(fd);
         fd
     }
 

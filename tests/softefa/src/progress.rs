@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use efa_core::soft::SoftDevice;
+use efa_os::carrier::files::Kept;
 use efa_os::carrier::{Carrier, Counts, Interest, Look};
 
 use crate::config::Log;
@@ -54,7 +56,7 @@ struct Draining {
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Where it is woken; none where it cannot be made.
-    thread: OnceLock<Option<OwnedFd>>,
+    thread: OnceLock<Option<Kept<OwnedFd>>>,
     /// Until the thread has it.
     carrier: Mutex<Option<Carrier>>,
     log: Log,
@@ -81,7 +83,12 @@ impl Progress {
     /// `ENOMEM` where there can be none.
     pub fn start(this: &'static Self, device: &SoftDevice) -> Result<(), Errno> {
         let waker = this.thread.get_or_init(|| {
-            let (device, (woken, waker)) = (device.clone(), sys::pipe().ok()?);
+            let device = device.clone();
+            let [woken, waker] = Kept::make(|| {
+                let pipe = sys::pipe().map_err(|Errno(errno)| io::Error::from_raw_os_error(errno));
+                pipe.map(|(read, write)| [read, write])
+            })
+            .ok()?;
             let carrier = this.carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
             let looks =
                 Looks { carrier, woken, files: Vec::new(), since: COLD, counts: Counts::default(), swept: None };
@@ -239,7 +246,7 @@ impl Progress {
 struct Looks {
     carrier: Option<Carrier>,
     /// Readable when it is to wake.
-    woken: OwnedFd,
+    woken: Kept<OwnedFd>,
     /// Room for what is waited for.
     files: Vec<Wait>,
     /// Turns since a frame came.
@@ -277,8 +284,10 @@ impl Looks {
         }
         if counts.unreachable > self.counts.unreachable && self.swept.is_none_or(|at| at.elapsed() > SWEEP) {
             self.swept = Some(Instant::now());
-            // Whoever had the address may have been killed: what it left on disk goes.
-            sysfs::sweep_beside(&sysfs::root(sys::process_id()));
+            // Whoever had the address may have been killed: what it left on disk goes. Not by this thread, which would
+            // be at it for as long as the folder is large; nor by any if there can be none.
+            let root = sysfs::root(sys::process_id());
+            let _ = sys::without_signals(|| thread::Builder::new().spawn(move || sysfs::sweep_beside(&root)));
         }
         self.counts = counts;
     }

@@ -253,6 +253,9 @@ pub struct Wait {
     pub room: bool,
 }
 
+/// How long is waited where the system waits for no file.
+const UNREADY: Duration = Duration::from_micros(200);
+
 /// Waits until one of these files is ready, for ever where no time is given; whether the first is, if any.
 pub fn wait(files: &[Wait], most: Option<Duration>) -> Option<bool> {
     let events = |room| if room { libc::POLLOUT } else { libc::POLLIN };
@@ -266,6 +269,10 @@ pub fn wait(files: &[Wait], most: Option<Duration>) -> Option<bool> {
     let none = std::ptr::null::<libc::sigset_t>();
     // SAFETY: files and time are there.
     let ready = unsafe { libc::syscall(libc::SYS_ppoll, files.as_mut_ptr(), files.len(), timeout, none, 0) };
+    if ready < 0 && last() != Errno(libc::EINTR) {
+        // More files than may be waited for, perhaps: to be asked again, but not at once.
+        std::thread::sleep(UNREADY);
+    }
     (ready > 0).then(|| files.first().is_some_and(|first| first.revents != 0))
 }
 

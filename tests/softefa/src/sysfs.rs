@@ -5,6 +5,7 @@
 use std::ffi::CStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -100,6 +101,9 @@ const ROOT: &str = "softefa-sysfs-";
 pub fn create(root: &Path, gids: &[Gid]) -> io::Result<()> {
     sweep_beside(root);
     let _ = fs::remove_dir_all(root);
+    // Only if it is not there: in a folder of everybody's, one that is would be somebody else's, with links to files of
+    // this user's.
+    fs::DirBuilder::new().mode(0o755).create(root)?;
     for node in tree(gids) {
         let (Node::File(path, _) | Node::Link(path, _)) = &node;
         let path = root.join(path);
@@ -162,6 +166,19 @@ mod tests {
         assert_eq!(device.file_name().unwrap(), "0000:00:07.0");
         assert_eq!(fs::canonicalize(device.join("driver")).unwrap().file_name().unwrap(), "efa");
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_tree_that_is_there_and_cannot_be_removed_is_nobodys_to_write_into() {
+        let folder = std::env::temp_dir().join(format!("softefa-planted-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        // What is there is no folder, so that it stays, whoever runs this.
+        let (root, theirs) = (folder.join(format!("{ROOT}7")), folder.join("theirs"));
+        fs::create_dir(&theirs).unwrap();
+        std::os::unix::fs::symlink(&theirs, &root).unwrap();
+        let made = create(&root, &GIDS);
+        assert!(fs::read_dir(&theirs).unwrap().next().is_none(), "{made:?}");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

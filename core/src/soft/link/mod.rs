@@ -101,7 +101,7 @@
 //! | operations on their way | as many as the wire has packets, local ones included |
 //! | devices elsewhere | 256, counted once for each device here that talks to them; beyond, the one silent for the longest is forgotten, and the first message of one that was just told its session may end with 13 |
 //! | datagrams waiting to be sent | 64; more wait in their send queues |
-//! | hellos and resets waiting to be sent | 32; beyond, they are dropped as if lost |
+//! | hellos and resets waiting to be sent | 32; beyond, the oldest is dropped as if lost |
 //!
 //! # Who is believed
 //!
@@ -239,11 +239,15 @@ impl Link {
         node.close(session, first);
     }
 
-    /// Queues a short frame, unless there are too many.
+    /// Queues a short frame. The oldest goes if there are too many: it may be for somebody who takes none.
     fn reply(&mut self, frame: Frame<'static>) {
-        if self.replies.len() < REPLIES && !self.replies.contains(&frame) {
-            self.replies.push_back(frame);
+        if self.replies.contains(&frame) {
+            return;
         }
+        if self.replies.len() == REPLIES {
+            self.replies.pop_front();
+        }
+        self.replies.push_back(frame);
     }
 
     /// Takes an operation out, with all that is queued of it.
