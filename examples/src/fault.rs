@@ -6,12 +6,19 @@ use efa_core::work::Failure;
 use efa_core::{Error, Refused};
 
 use crate::chunks::{NotExpected, TooMany};
+use crate::exchange::ExchangeError;
 use crate::pattern::Mismatch;
 
 /// Why an example failed. `Display` says what happened; [`std::error::Error::source`] has the layer's own error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
+    /// There is no such device, or it does not open.
+    Device(efa_os::Error),
+    /// The other side was not reached, or is not what was expected.
+    Exchange(ExchangeError),
+    /// The other side says why it failed.
+    Told(String),
     /// A call was refused.
     Refused(Error),
     /// An operation failed.
@@ -54,6 +61,9 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Device(error) => error.fmt(f),
+            Self::Exchange(error) => error.fmt(f),
+            Self::Told(text) => write!(f, "the other side failed: {text}"),
             Self::Refused(error) => error.fmt(f),
             Self::Failed(failure) => failure.fmt(f),
             Self::Mismatch { what, mismatch } => write!(f, "{what}: {mismatch}"),
@@ -73,14 +83,30 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(match self {
+            Self::Device(error) => error,
+            Self::Exchange(error) => error,
             Self::Refused(error) => error,
             Self::Failed(failure) => failure,
             Self::Mismatch { mismatch, .. } => mismatch,
             Self::Chunk(chunk) => chunk,
             Self::Chunks(chunks) => chunks,
             Self::Read(error) | Self::Store(error) | Self::Print(error) => error,
-            Self::Protocol(_) | Self::Stalled { .. } | Self::OtherSide | Self::Hashes { .. } => return None,
+            Self::Told(_) | Self::Protocol(_) | Self::Stalled { .. } | Self::OtherSide | Self::Hashes { .. } => {
+                return None;
+            }
         })
+    }
+}
+
+impl From<efa_os::Error> for Fault {
+    fn from(error: efa_os::Error) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<ExchangeError> for Fault {
+    fn from(error: ExchangeError) -> Self {
+        Self::Exchange(error)
     }
 }
 

@@ -5,7 +5,8 @@
 //! | [`pingpong`], [`transfer`], [`bare`] | what the programs of these names do |
 //! | [`pattern`], [`chunks`] | content to verify, and a whole cut into numbered pieces |
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
-//! | [`describe`] | which device runs |
+//! | [`device`], [`describe`] | which device runs, chosen and told |
+//! | [`exchange`] | two programs introduced to each other |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
@@ -15,6 +16,10 @@ pub mod bare;
 #[cfg(feature = "std")]
 pub mod chunks;
 pub mod describe;
+#[cfg(feature = "std")]
+pub mod device;
+#[cfg(feature = "std")]
+pub mod exchange;
 #[cfg(feature = "std")]
 pub mod fault;
 pub mod human;

@@ -13,7 +13,9 @@
 
 mod case;
 mod initiator;
+mod kind;
 mod port;
+mod remote;
 mod responder;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +23,20 @@ use std::thread;
 use std::time::Duration;
 
 use efa_core::Context;
-use efa_core::qp::Depth;
+use efa_core::connect::connect_of;
+use efa_core::qp::{Depth, SendOnly, Srd};
 use efa_core::{Limits, Provider};
 
 pub use case::Operation;
+pub use remote::{lead, respond};
 
 use crate::fault::Fault;
 use crate::human::{Bytes, Rate, Time};
 use crate::stats::Summary;
 use crate::table::Table;
 use case::{BURST, Case, RECEIVES, Schedule};
-use efa_core::connect::connect;
 use initiator::Initiator;
+use kind::{Common, Kind, SendRead, has};
 use port::{Memory, Port};
 use responder::Responder;
 
@@ -76,28 +80,41 @@ pub fn cases(options: &Options, limits: &Limits) -> Vec<(Operation, usize)> {
     options.operations.iter().copied().flat_map(sizes).collect()
 }
 
-/// Runs every case, with two devices that reach each other; `done` sees each row as it comes.
+/// Runs every case that devices of both have, with two devices that reach each other; `done` sees each row as it comes.
 ///
 /// # Errors
 /// The first [`Fault`]: a byte that is not what was sent, an operation that failed, a call that was refused.
 pub fn run<P: Provider>(
     options: &Options,
     contexts: [Context<P>; 2],
+    done: impl FnMut(&Row),
+) -> Result<Vec<Row>, Fault> {
+    match Common::of(contexts[0].caps() & contexts[1].caps()) {
+        Common::All => run_as::<P, Srd>(options, contexts, done),
+        Common::SendRead => run_as::<P, SendRead>(options, contexts, done),
+        Common::SendOnly => run_as::<P, SendOnly>(options, contexts, done),
+    }
+}
+
+/// B answers while A's next message may be under way: more room than a burst.
+const DEPTH: Depth = Depth::new(2 * BURST as u32, RECEIVES as u32);
+
+fn run_as<P: Provider, K: Kind>(
+    options: &Options,
+    contexts: [Context<P>; 2],
     mut done: impl FnMut(&Row),
 ) -> Result<Vec<Row>, Fault> {
-    let cases = cases(options, &contexts[0].limits());
-    // B answers while A's next message may be under way: more room than a burst.
-    let depth = Depth::new(2 * BURST as u32, RECEIVES as u32);
-    let [mut a, mut b] = connect(contexts, depth)?;
-    let largest = cases.iter().map(|(_, size)| *size).max().unwrap_or(1);
-    let mut a_memory = Memory::new(&mut a, largest)?;
-    let mut b_memory = Memory::new(&mut b, largest)?;
-    let a_window = b.peer.window(a_memory.shared.grant(&a.endpoint)?.as_bytes())?;
-    let b_window = a.peer.window(b_memory.shared.grant(&b.endpoint)?.as_bytes())?;
-
-    let mut rows = Vec::with_capacity(cases.len());
-    for (number, (operation, size)) in cases.into_iter().enumerate() {
-        let case = Case { operation, size, seed: options.seed, first: (number as u64) << 32, corrupt: options.corrupt };
+    let plan = Plan::new::<K>(options, &contexts[0].limits());
+    let [mut a, mut b] = connect_of::<P, K>(contexts, DEPTH)?;
+    let mut a_memory = Memory::new(&a.ctx, &a.pd, &mut a.endpoint, plan.largest())?;
+    let mut b_memory = Memory::new(&b.ctx, &b.pd, &mut b.endpoint, plan.largest())?;
+    let (mut a_window, mut b_window) = (None, None);
+    if let (Some(a_shared), Some(b_shared)) = (&a_memory.shared, &b_memory.shared) {
+        a_window = Some(b.peer.window(a_shared.grant(&a.endpoint)?.as_bytes())?);
+        b_window = Some(a.peer.window(b_shared.grant(&b.endpoint)?.as_bytes())?);
+    }
+    let mut rows = Vec::new();
+    for case in plan.cases() {
         let schedule = Schedule::new(case, options.iterations);
         let initiator = Initiator::new(Port::new(&mut a, &mut a_memory, b_window, case)?, schedule);
         let responder = Responder::new(Port::new(&mut b, &mut b_memory, a_window, case)?, schedule)?;
@@ -108,6 +125,37 @@ pub fn run<P: Provider>(
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// What both sides go through.
+struct Plan {
+    cases: Vec<(Operation, usize)>,
+    seed: u64,
+    corrupt: bool,
+}
+
+impl Plan {
+    /// Of queue pairs of this kind.
+    fn new<K: Kind>(options: &Options, limits: &Limits) -> Self {
+        let mut cases = cases(options, limits);
+        cases.retain(|(operation, _)| has::<K>(*operation));
+        Self { cases, seed: options.seed, corrupt: options.corrupt }
+    }
+
+    /// The most bytes of one operation.
+    fn largest(&self) -> usize {
+        self.cases.iter().map(|(_, size)| *size).max().unwrap_or(1)
+    }
+
+    fn cases(&self) -> impl Iterator<Item = Case> {
+        self.cases.iter().enumerate().map(|(number, &(operation, size))| Case {
+            operation,
+            size,
+            seed: self.seed,
+            first: (number as u64) << 32,
+            corrupt: self.corrupt,
+        })
+    }
 }
 
 /// What one case took.
@@ -140,7 +188,7 @@ enum Clock {
     Stopped,
 }
 
-fn one_thread<P: Provider>(mut a: Initiator<'_, P>, mut b: Responder<'_, P>) -> Result<Measured, Fault> {
+fn one_thread<P: Provider, K: Kind>(mut a: Initiator<'_, P, K>, mut b: Responder<'_, P, K>) -> Result<Measured, Fault> {
     let measured = a.run(|clock| {
         b.step()?;
         if clock == Clock::Stopped { b.settle() } else { Ok(()) }
@@ -150,7 +198,10 @@ fn one_thread<P: Provider>(mut a: Initiator<'_, P>, mut b: Responder<'_, P>) -> 
     Ok(measured)
 }
 
-fn two_threads<P: Provider>(mut a: Initiator<'_, P>, mut b: Responder<'_, P>) -> Result<Measured, Fault> {
+fn two_threads<P: Provider, K: Kind>(
+    mut a: Initiator<'_, P, K>,
+    mut b: Responder<'_, P, K>,
+) -> Result<Measured, Fault> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let other = scope.spawn(|| {

@@ -4,7 +4,6 @@
 
 use core::fmt;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use efa_core::flags::{Access, SendOps};
@@ -19,6 +18,7 @@ use crate::Explained;
 use crate::ffi::*;
 use crate::handle;
 use crate::loader::{Library, NeedsNewer, Node, Table};
+use crate::random;
 
 /// An open EFA device; clones name the same one. It is closed when all that was made of it is gone.
 ///
@@ -235,6 +235,18 @@ pub struct Cq(Arc<handle::Cq>);
 /// A queue pair of a [`Device`].
 pub struct Qp(handle::Qp);
 
+impl Cq {
+    pub(crate) fn ring(&self) -> CqRing {
+        self.0.ring
+    }
+}
+
+impl Qp {
+    pub(crate) fn queues(&self) -> Queues {
+        self.0.queues()
+    }
+}
+
 impl fmt::Debug for Pd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pd").field(&self.0.id).finish()
@@ -310,14 +322,7 @@ unsafe impl Provider for Device {
     }
 
     fn entropy(&self) -> u64 {
-        let mut bytes = [0u8; 8];
-        // SAFETY: as many bytes as there are, of ours.
-        let written = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        match usize::try_from(written) {
-            Ok(8) => u64::from_ne_bytes(bytes),
-            // Seeded by the system as well, once, and different each time.
-            _ => std::collections::hash_map::RandomState::new().build_hasher().finish(),
-        }
+        random::bits()
     }
 
     fn leaks(&self) -> &Leaks {
@@ -367,11 +372,11 @@ unsafe impl Provider for Device {
     }
 
     fn queues(&self, qp: &Qp) -> Queues {
-        qp.0.queues()
+        qp.queues()
     }
 
     fn completions(&self, cq: &Cq) -> CqRing {
-        cq.0.ring
+        cq.ring()
     }
 }
 

@@ -45,6 +45,15 @@ pub enum Error {
         /// What is accepted.
         accepted: &'static str,
     },
+    /// No fabric of software devices has such a name.
+    #[cfg(feature = "soft")]
+    Fabric(crate::carrier::FabricError),
+    /// A software device's address cannot be claimed.
+    #[cfg(feature = "soft")]
+    Claim(crate::carrier::ClaimError),
+    /// There cannot be so many software devices.
+    #[cfg(feature = "soft")]
+    Linked(crate::carrier::LinkedError),
     /// What core or the device says of a call to it.
     Core(efa_core::Error),
 }
@@ -60,6 +69,27 @@ impl From<LoadError> for Error {
 impl From<NeedsNewer> for Error {
     fn from(error: NeedsNewer) -> Self {
         Self::NeedsNewer(error)
+    }
+}
+
+#[cfg(feature = "soft")]
+impl From<crate::carrier::FabricError> for Error {
+    fn from(error: crate::carrier::FabricError) -> Self {
+        Self::Fabric(error)
+    }
+}
+
+#[cfg(feature = "soft")]
+impl From<crate::carrier::ClaimError> for Error {
+    fn from(error: crate::carrier::ClaimError) -> Self {
+        Self::Claim(error)
+    }
+}
+
+#[cfg(feature = "soft")]
+impl From<crate::carrier::LinkedError> for Error {
+    fn from(error: crate::carrier::LinkedError) -> Self {
+        Self::Linked(error)
     }
 }
 
@@ -99,6 +129,12 @@ impl fmt::Display for Error {
                 }
             }
             Self::Variable { name, value, accepted } => write!(f, "{name} is {value:?}: it may be {accepted}"),
+            #[cfg(feature = "soft")]
+            Self::Fabric(error) => error.fmt(f),
+            #[cfg(feature = "soft")]
+            Self::Claim(error) => error.fmt(f),
+            #[cfg(feature = "soft")]
+            Self::Linked(error) => error.fmt(f),
             Self::Core(error) => error.fmt(f),
         }
     }

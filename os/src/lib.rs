@@ -36,7 +36,7 @@
 //! | `fork` | what a fork does to registered memory |
 //! | `loader` | the libraries and the table of their functions |
 //! | `ffi`, `same` | what C's headers declare, compared with them by a test, and with core's numbers |
-//! | `carrier` | the software device's frames between processes (feature `soft`) |
+//! | `any`, `soft`, `carrier` | a software device instead, which other processes reach, and what carries its frames (feature `soft`) |
 //! | `error`, `absent`, `explain` | what can go wrong, and what to do about it |
 //!
 //! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
@@ -46,6 +46,8 @@
 #![deny(unsafe_code)]
 
 mod absent;
+#[cfg(feature = "soft")]
+mod any;
 #[cfg(all(test, feature = "system"))]
 mod calls;
 #[cfg(feature = "soft")]
@@ -58,10 +60,15 @@ mod fork;
 mod handle;
 mod list;
 mod loader;
+mod random;
 mod same;
+#[cfg(feature = "soft")]
+pub mod soft;
 mod verbs;
 
 pub use absent::Absent;
+#[cfg(feature = "soft")]
+pub use any::{AnyCq, AnyDevice, AnyPd, AnyQp, Choice, Chosen};
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
 pub use explain::Explained;

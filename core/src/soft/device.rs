@@ -233,6 +233,20 @@ impl SoftQp {
     }
 }
 
+impl SoftCq {
+    /// Where its ring is: what [`Provider::completions`] says.
+    pub fn ring(&self) -> CqRing {
+        self.ring
+    }
+}
+
+impl SoftQp {
+    /// Where its rings are: what [`Provider::queues`] says.
+    pub fn queues(&self) -> Queues {
+        self.queues
+    }
+}
+
 impl Drop for SoftQp {
     fn drop(&mut self) {
         if !self.alive || self.destroy().is_ok() {
@@ -345,11 +359,11 @@ unsafe impl Provider for SoftDevice {
     }
 
     fn queues(&self, qp: &SoftQp) -> Queues {
-        qp.queues
+        qp.queues()
     }
 
     fn completions(&self, cq: &SoftCq) -> CqRing {
-        cq.ring
+        cq.ring()
     }
 }
 

@@ -55,6 +55,11 @@ impl Operation {
         largest as usize
     }
 
+    /// Whether it reaches memory that the other side exposes.
+    pub(super) fn is_rdma(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::WriteImm)
+    }
+
     /// Whether the other side is told of its arrival.
     pub(super) fn is_told(self) -> bool {
         !matches!(self, Self::Read | Self::Write)

@@ -6,6 +6,7 @@ use efa_core::Provider;
 use efa_core::memory::Slice;
 
 use super::case::{BURST, Operation, Round, Schedule};
+use super::kind::Kind;
 use super::port::{Arrival, Happened, Port};
 use super::{Clock, Measured};
 use crate::fault::Fault;
@@ -16,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const POLLS: u32 = 1 << 14;
 
 #[derive(Debug)]
-pub(super) struct Initiator<'m, P: Provider> {
-    port: Port<'m, P>,
+pub(super) struct Initiator<'m, P: Provider, K: Kind> {
+    port: Port<'m, P, K>,
     schedule: Schedule,
     ready: Vec<Slice>,
     arrivals: Vec<Arrival>,
     told: bool,
 }
 
-impl<'m, P: Provider> Initiator<'m, P> {
-    pub(super) fn new(port: Port<'m, P>, schedule: Schedule) -> Self {
+impl<'m, P: Provider, K: Kind> Initiator<'m, P, K> {
+    pub(super) fn new(port: Port<'m, P, K>, schedule: Schedule) -> Self {
         let (ready, arrivals) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
         Self { port, schedule, ready, arrivals, told: false }
     }

@@ -1,37 +1,47 @@
 //! What both sides do alike: post one operation of the case, take one completion, verify what arrived.
 
-use efa_core::memory::{Buffers, Exposed, PageSize, Pages, Pool, RemoteReadWrite, Slice};
+use efa_core::memory::{Buffers, Exposed, PageSize, Pages, Pool, Slice};
 use efa_core::peer::RemoteWindow;
+use efa_core::qp::Endpoint;
 use efa_core::work::Event;
-use efa_core::{Provider, Token};
+use efa_core::{Context, ProtectionDomain, Provider, Token};
 
 use super::case::{BURST, Case, IN_FLIGHT, Operation, RECEIVES, Round};
+use super::kind::{Kind, To, has};
 use crate::fault::Fault;
 use efa_core::connect::Side;
 
 /// A side's memory for the whole run, registered once.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct Memory<K: Kind> {
     /// What is sent, written from and read into: cut anew for each case.
     local: Option<Slice>,
-    /// What the other side writes and reads.
-    pub(super) shared: Exposed<Pages, RemoteReadWrite>,
+    /// What the other side writes and reads, if there is RDMA.
+    pub(super) shared: Option<Exposed<Pages, K::Access>>,
 }
 
-impl Memory {
+impl<K: Kind> Memory<K> {
     /// Registers it, and posts the receives, which are reposted for as long as the run lasts.
-    pub(super) fn new<P: Provider>(side: &mut Side<P>, largest: usize) -> Result<Self, Fault> {
+    pub(super) fn new<P: Provider>(
+        ctx: &Context<P>,
+        pd: &ProtectionDomain<P>,
+        endpoint: &mut Endpoint<P, K>,
+        largest: usize,
+    ) -> Result<Self, Fault> {
         // At least two of the largest: pings alternate between two places.
         let bytes = largest.saturating_mul(2).max(IN_FLIGHT.min(largest.saturating_mul(BURST)));
-        let (_, local) = side.pd.register(Pages::new(bytes, PageSize::Base)?)?;
-        let access = side.ctx.require::<RemoteReadWrite>()?;
-        let shared = side.pd.expose(Pages::new(bytes, PageSize::Base)?, access)?;
+        let (_, local) = pd.register(Pages::new(bytes, PageSize::Base)?)?;
+        let shared = if Operation::ALL.into_iter().any(|operation| operation.is_rdma() && has::<K>(operation)) {
+            Some(pd.expose(Pages::new(bytes, PageSize::Base)?, ctx.require::<K::Access>()?)?)
+        } else {
+            None
+        };
 
-        let message = side.ctx.limits().max_msg_size as usize;
-        let (_, mut rest) = side.pd.register(Pages::new(message * RECEIVES, PageSize::Base)?)?;
+        let message = ctx.limits().max_msg_size as usize;
+        let (_, mut rest) = pd.register(Pages::new(message * RECEIVES, PageSize::Base)?)?;
         for number in 0..RECEIVES {
             let (receive, after) = rest.split_at(message)?;
-            side.endpoint.post_recv(receive, Token(number as u64))?;
+            endpoint.post_recv(receive, Token(number as u64))?;
             rest = after;
         }
         Ok(Self { local: Some(local), shared })
@@ -43,10 +53,10 @@ const NOTE: Token = Token(u64::MAX);
 
 /// A side in one case.
 #[derive(Debug)]
-pub(super) struct Port<'m, P: Provider> {
-    side: &'m mut Side<P>,
-    memory: &'m mut Memory,
-    window: RemoteWindow<RemoteReadWrite>,
+pub(super) struct Port<'m, P: Provider, K: Kind> {
+    side: &'m mut Side<P, K>,
+    memory: &'m mut Memory<K>,
+    window: Option<RemoteWindow<K::Access>>,
     pub(super) case: Case,
     slots: Pool<BURST>,
     spare: Option<Slice>,
@@ -78,11 +88,11 @@ pub(super) struct Arrival {
     message: Option<(Slice, Token, usize)>,
 }
 
-impl<'m, P: Provider> Port<'m, P> {
+impl<'m, P: Provider, K: Kind> Port<'m, P, K> {
     pub(super) fn new(
-        side: &'m mut Side<P>,
-        memory: &'m mut Memory,
-        window: RemoteWindow<RemoteReadWrite>,
+        side: &'m mut Side<P, K>,
+        memory: &'m mut Memory<K>,
+        window: Option<RemoteWindow<K::Access>>,
         case: Case,
     ) -> Result<Self, Fault> {
         let local = memory.local.take().ok_or(Fault::Protocol("the last case has not ended".into()))?;
@@ -114,8 +124,6 @@ impl<'m, P: Provider> Port<'m, P> {
     pub(super) fn launch(&mut self, content: Slice, sequence: u64, place: usize) -> Result<(), Fault> {
         let Self { side: Side { endpoint, peer, .. }, window, case, .. } = self;
         let (token, imm) = (Token(sequence), sequence as u32);
-        let start = (place * case.size) as u64;
-        let target = |window: &RemoteWindow<_>| window.range(start..start + case.size as u64);
         match case.operation {
             Operation::Send => endpoint.post(peer.send(content), token)?,
             Operation::SendImm => endpoint.post(peer.send(content).imm(imm), token)?,
@@ -128,9 +136,12 @@ impl<'m, P: Provider> Port<'m, P> {
                 let (head, tail) = content.split_at(middle)?;
                 endpoint.post(peer.send([head, tail]), token)?;
             }
-            Operation::Read => endpoint.post(peer.read(content, target(window)?), token)?,
-            Operation::Write => endpoint.post(peer.write(content, target(window)?), token)?,
-            Operation::WriteImm => endpoint.post(peer.write(content, target(window)?).imm(imm), token)?,
+            rdma => {
+                let start = (place * case.size) as u64;
+                let window = window.as_ref().ok_or(Fault::Protocol("RDMA without exposed memory".into()))?;
+                let window = window.range(start..start + case.size as u64)?;
+                K::post(&mut To { endpoint, peer, token, imm }, rdma, content, window)?;
+            }
         }
         self.in_flight += 1;
         Ok(())
@@ -219,7 +230,7 @@ impl<'m, P: Provider> Port<'m, P> {
     /// Verifies what the other side wrote at `place`.
     pub(super) fn verify_shared(&mut self, sequence: u64, place: usize) -> Result<(), Fault> {
         let mut copy = core::mem::take(&mut self.copy);
-        self.memory.shared.copy_out(place * self.case.size, &mut copy)?;
+        self.shared()?.copy_out(place * self.case.size, &mut copy)?;
         self.copy = copy;
         self.verify(sequence, &self.copy)
     }
@@ -227,8 +238,12 @@ impl<'m, P: Provider> Port<'m, P> {
     /// Writes what the other side is going to read at `place`.
     pub(super) fn fill_shared(&mut self, sequence: u64, place: usize) -> Result<(), Fault> {
         self.case.fill(sequence, &mut self.copy);
-        self.memory.shared.copy_in(place * self.case.size, &self.copy)?;
+        self.shared()?.copy_in(place * self.case.size, &self.copy)?;
         Ok(())
+    }
+
+    fn shared(&self) -> Result<&Exposed<Pages, K::Access>, Fault> {
+        self.memory.shared.as_ref().ok_or(Fault::Protocol("RDMA without exposed memory".into()))
     }
 
     /// Verifies what was read.

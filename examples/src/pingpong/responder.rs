@@ -5,12 +5,13 @@ use efa_core::Provider;
 use efa_core::memory::Slice;
 
 use super::case::{BURST, Operation, Round, Schedule};
+use super::kind::Kind;
 use super::port::{Arrival, Happened, Port};
 use crate::fault::Fault;
 
 #[derive(Debug)]
-pub(super) struct Responder<'m, P: Provider> {
-    port: Port<'m, P>,
+pub(super) struct Responder<'m, P: Provider, K: Kind> {
+    port: Port<'m, P, K>,
     schedule: Schedule,
     index: u32,
     arrivals: Vec<Arrival>,
@@ -20,12 +21,17 @@ pub(super) struct Responder<'m, P: Provider> {
     answered: bool,
 }
 
-impl<'m, P: Provider> Responder<'m, P> {
-    pub(super) fn new(port: Port<'m, P>, schedule: Schedule) -> Result<Self, Fault> {
+impl<'m, P: Provider, K: Kind> Responder<'m, P, K> {
+    pub(super) fn new(port: Port<'m, P, K>, schedule: Schedule) -> Result<Self, Fault> {
         let arrivals = Vec::with_capacity(2 * BURST);
         let mut this = Self { port, schedule, index: 0, arrivals, told: false, pong: None, answered: false };
         this.prepare()?;
         Ok(this)
+    }
+
+    /// Which round is awaited; none if all are over.
+    pub(super) fn awaited(&self) -> Option<u32> {
+        self.round().map(|_| self.index)
     }
 
     /// The round that is awaited, if there is one left.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
@@ -45,6 +45,33 @@ impl Fabric {
         SocketAddr::from_abstract_name(format!("efa-soft/{}/{}/{digits}", self.user, self.name))
     }
 
+    /// Claims so many addresses, each the one after the last.
+    ///
+    /// # Errors
+    /// As [`Fabric::claim`]; none is then claimed.
+    pub fn claim_from(&self, first: Gid, count: u32) -> Result<Vec<Claim>, ClaimError> {
+        let first = u128::from_be_bytes(first.0);
+        let gids = (0..count).map(|nth| Gid(first.wrapping_add(nth.into()).to_be_bytes()));
+        gids.map(|gid| self.claim(gid)).collect()
+    }
+
+    /// Claims so many link-local addresses that are free: by a number, the process's for one, and by others if those are
+    /// another's, as where the processes of several containers share a network.
+    ///
+    /// # Errors
+    /// As [`Fabric::claim`].
+    pub fn claim_free(&self, number: u32, count: u32) -> Result<Vec<Claim>, ClaimError> {
+        let [a, b, c, d] = number.to_be_bytes();
+        let mut attempt = 0;
+        loop {
+            let first = Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, attempt, a, b, c, d, 1]);
+            match self.claim_from(first, count) {
+                Err(error) if error.is_taken() && attempt < u8::MAX => attempt += 1,
+                claims => return claims,
+            }
+        }
+    }
+
     /// Claims an address, until what it gives is dropped, or the process ends, however it does.
     ///
     /// # Errors
@@ -53,7 +80,10 @@ impl Fabric {
         let socket = self.address(&gid).and_then(|address| Socket::bound(&address));
         match socket {
             Ok(socket) => Ok(Claim { gid, fabric: self.clone(), socket }),
-            Err(error) => Err(ClaimError { gid, fabric: self.name.clone(), error }),
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                Err(ClaimError { gid, fabric: self.name.clone(), errno })
+            }
         }
     }
 }
@@ -97,36 +127,33 @@ impl fmt::Display for FabricError {
 impl Error for FabricError {}
 
 /// An address that could not be claimed.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClaimError {
     gid: Gid,
     fabric: String,
-    error: io::Error,
+    errno: i32,
 }
 
 impl ClaimError {
     /// Whether another has it: claim another one.
     pub fn is_taken(&self) -> bool {
-        self.error.kind() == ErrorKind::AddrInUse
+        self.errno == libc::EADDRINUSE
     }
 }
 
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gid, fabric, error } = self;
+        let Self { gid, fabric, errno } = self;
         if self.is_taken() {
             write!(
                 f,
                 "another process has the address {gid} on the fabric {fabric:?}; claim another address, or one on another fabric"
             )
         } else {
+            let error = io::Error::from_raw_os_error(*errno);
             write!(f, "there can be no socket for the address {gid} on the fabric {fabric:?}: {error}")
         }
     }
 }
 
-impl Error for ClaimError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
-    }
-}
+impl Error for ClaimError {}

@@ -124,7 +124,7 @@ impl<F: AsRawFd> Kept<F> {
         let files = make()?;
         if files.iter().any(|file| !KEPT.insert(file.as_raw_fd())) {
             files.iter().for_each(|file| KEPT.remove(file.as_raw_fd()));
-            return Err(io::Error::other("the process has too many files open"));
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         drop(gate);
         Ok(files.map(|file| Self { file, _gate: Gate }))

@@ -4,17 +4,16 @@
 //! domain with abstract names, of which nothing is left when a process is killed.
 //!
 //! ```
-//! use efa_core::soft::{Config, Profile, SoftDevice};
-//! use efa_core::{Gid, Provider};
-//! use efa_os::carrier::{Carrier, Fabric, Look};
+//! use efa_core::Gid;
+//! use efa_core::soft::{Config, Profile};
+//! use efa_os::carrier::{self, Fabric, Look};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Each process: an address that is its alone, a device that has it, and what carries its frames.
 //! let fabric = Fabric::new("doc", std::process::id())?;
 //! let claim = fabric.claim(Gid::from_parts(0xFE80_0000_0000_0000, 1))?;
 //! let random_bits = 0x1234_5678;
-//! let device = SoftDevice::new(Config::new(Profile::RDMA).gid(claim.gid()).linked(random_bits));
-//! let mut carrier = Carrier::new(&device, vec![claim]);
+//! let (devices, mut carrier) = carrier::linked(Config::new(Profile::RDMA), vec![claim], random_bits)?;
 //! // Whoever drives it: again and again, and no later than it says.
 //! let worked = carrier.pass(Look::Frames);
 //! assert!(!worked && carrier.wakes_in().is_none());
@@ -25,6 +24,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod` | the carrier: frames from sockets to the device, and back |
+//! | [`linked`] | the devices of a process, with their carrier |
 //! | [`Fabric`], [`Claim`] | names, and who has which address |
 //! | `peer` | one device elsewhere: its socket, and the frame that waits for room there |
 //! | [`files`] | the sockets of the process, and closing them in a forked child |
@@ -60,6 +60,7 @@
 
 mod fabric;
 pub mod files;
+mod linked;
 mod peer;
 
 use std::fmt;
@@ -72,12 +73,16 @@ use efa_core::soft::SoftDevice;
 use efa_core::soft::link::FRAME;
 
 pub use fabric::{Claim, ClaimError, Fabric, FabricError};
+pub use linked::{LinkedError, linked};
 use peer::{Peer, Sent};
 
 /// Frames that a pass takes from each socket, and that it sends.
 const BATCH: usize = 32;
 /// Devices elsewhere whose sockets are kept.
 const PEERS: usize = 256;
+/// Passes after a frame in which it looks for the next one each time, and after how many it looks otherwise.
+const HOT: u32 = 64;
+const COLD: u32 = 32;
 
 /// What a socket is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +96,8 @@ pub enum Interest {
 /// What a pass looks at, beside what the device has to send: each is a system call or more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Look {
-    /// Nothing.
-    Nowhere,
+    /// As when there is time for it: at the sockets that frames come to, each time while some come, and now and then besides.
+    Sometimes,
     /// At the sockets that frames come to.
     Frames,
     /// At those that were full, too: one of the sockets is ready.
@@ -127,6 +132,8 @@ pub struct Carrier {
     begun: Instant,
     /// Passes, for a measure of which peer was used last.
     passes: u64,
+    /// Passes since there was a frame.
+    since: u32,
     out: Box<[u8; FRAME]>,
     /// One byte longer than any frame: the system cuts what is longer.
     room: Vec<u8>,
@@ -148,6 +155,7 @@ impl Carrier {
             busy: Vec::new(),
             begun: Instant::now(),
             passes: 0,
+            since: COLD,
             out: Box::new([0; FRAME]),
             room: vec![0; FRAME + 1],
             counts: Counts::default(),
@@ -155,10 +163,21 @@ impl Carrier {
     }
 
     /// Takes frames in, if it is to look for some, and sends those that are due; whether there were any. Where nothing
-    /// is linked, a pass that looks nowhere costs nearly nothing.
+    /// is linked, a pass costs nearly nothing, but for that look.
     pub fn pass(&mut self, look: Look) -> bool {
         self.passes += 1;
-        let mut worked = look >= Look::Frames && self.receive();
+        self.since = self.since.wrapping_add(1);
+        let worked = self.moved(look);
+        if worked {
+            self.since = 0;
+        }
+        worked
+    }
+
+    #[inline]
+    fn moved(&mut self, look: Look) -> bool {
+        let looks = look >= Look::Frames || self.since < HOT || self.since.is_multiple_of(COLD);
+        let mut worked = looks && self.receive();
         let due = self.device.next_timeout();
         let waits = self.is_waiting();
         if due.is_none() && !waits {

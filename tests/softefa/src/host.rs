@@ -3,8 +3,7 @@
 #![forbid(unsafe_code)]
 
 use efa_core::soft::SoftDevice;
-use efa_core::{Gid, Provider};
-use efa_os::carrier::{Carrier, Claim, ClaimError, Fabric};
+use efa_os::carrier::{self, Carrier, ClaimError, Fabric};
 
 use crate::config::Config;
 use crate::{own, sys};
@@ -21,21 +20,16 @@ pub fn make(config: &Config, process: i32) -> Result<(Vec<SoftDevice>, Option<Ca
     };
     let fabric = Fabric::new(name, sys::user()).map_err(|error| error.to_string())?;
     let claims = match config.gid {
-        Some(gid) => claim(&fabric, gid, config.devices),
-        None => claim_free(&fabric, process, config.devices),
+        Some(gid) => fabric.claim_from(gid, config.devices),
+        None => fabric.claim_free(process.cast_unsigned(), config.devices),
     };
     let claims = claims.map_err(|error| format!("{error}: set {}", remedy(config, &error)))?;
-    let first = claims.first().map_or(Gid([0; 16]), Claim::gid);
     let life = sys::random().map_err(|errno| {
         let error = std::io::Error::from_raw_os_error(errno.0);
         format!("the system has no random bits: {error}; SOFTEFA_FABRIC=none needs none")
     })?;
-    let devices = devices(SoftDevice::new(soft.gid(first).linked(life)), config.devices)?;
-    if let Some((device, claim)) = devices.iter().zip(&claims).find(|(device, claim)| device.gid() != claim.gid()) {
-        return Err(format!("a device has the address {} and not {}, which was claimed", device.gid(), claim.gid()));
-    }
-    let carrier = devices.first().map(|device| Carrier::new(device, claims));
-    Ok((devices, carrier))
+    let (devices, carrier) = carrier::linked(soft, claims, life).map_err(|error| error.to_string())?;
+    Ok((devices, Some(carrier)))
 }
 
 fn remedy(config: &Config, error: &ClaimError) -> &'static str {
@@ -54,35 +48,10 @@ fn devices(first: SoftDevice, count: u32) -> Result<Vec<SoftDevice>, String> {
     Ok(devices)
 }
 
-/// Claims so many addresses, from this one on.
-fn claim(fabric: &Fabric, first: Gid, count: u32) -> Result<Vec<Claim>, ClaimError> {
-    let first = u128::from_be_bytes(first.0);
-    let gids = (0..count).map(|nth| Gid(first.wrapping_add(nth.into()).to_be_bytes()));
-    gids.map(|gid| fabric.claim(gid)).collect()
-}
-
-/// Claims addresses that are free: by the process's number, and by another number if they are another's, as where the
-/// processes of several containers share a network.
-fn claim_free(fabric: &Fabric, process: i32, count: u32) -> Result<Vec<Claim>, ClaimError> {
-    let mut attempt = 0;
-    loop {
-        let claims = claim(fabric, address(process, attempt), count);
-        match claims {
-            Err(error) if error.is_taken() && attempt < u8::MAX => attempt += 1,
-            claims => return claims,
-        }
-    }
-}
-
-/// A link-local address; the last byte is the device's.
-fn address(process: i32, attempt: u8) -> Gid {
-    let [a, b, c, d] = process.to_be_bytes();
-    Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x0E, 0xFA, attempt, a, b, c, d, 1])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use efa_core::{Gid, Provider};
 
     fn config(fabric: &str) -> Config {
         Config { fabric: Some(format!("{fabric}-{}", std::process::id())), ..Config::default() }

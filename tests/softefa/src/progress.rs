@@ -31,10 +31,6 @@ const NAP: Duration = Duration::from_micros(20);
 /// After how long without anything to do it sleeps longer, and how long.
 const IDLE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_micros(200));
 
-/// Turns after a frame came in which it looks for the next one each time, and after how many it looks otherwise.
-const HOT: u32 = 64;
-const COLD: u32 = 32;
-
 /// How long it does not look again for what killed processes left on disk.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -91,7 +87,7 @@ impl Progress {
             .ok()?;
             let carrier = this.carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
             let looks =
-                Looks { carrier, woken, files: Vec::new(), since: COLD, counts: Counts::default(), swept: None };
+                Looks { carrier, woken, files: Vec::new(), counts: Counts::default(), swept: None };
             let made = sys::without_signals(|| {
                 thread::Builder::new().name("softefa".into()).spawn(move || this.run(&device, looks))
             });
@@ -102,7 +98,7 @@ impl Progress {
 
     fn run(&self, device: &SoftDevice, mut looks: Looks) {
         sys::prefer_latency();
-        let (mut last, mut yielded, mut look) = (Instant::now(), 0, Look::Nowhere);
+        let (mut last, mut yielded, mut look) = (Instant::now(), 0, Look::Sometimes);
         loop {
             if self.waiting.load(Ordering::Acquire) > 0 && yielded < YIELDS {
                 yielded += 1;
@@ -113,7 +109,7 @@ impl Progress {
             let has_queues = self.queue_pairs.load(Ordering::Acquire) > 0;
             let mut worked = has_queues && device.turn();
             worked |= looks.pass(look, self.log);
-            look = Look::Nowhere;
+            look = Look::Sometimes;
             for queue in self.event_queues().iter() {
                 worked |= queue.poll();
             }
@@ -249,8 +245,6 @@ struct Looks {
     woken: Kept<OwnedFd>,
     /// Room for what is waited for.
     files: Vec<Wait>,
-    /// Turns since a frame came.
-    since: u32,
     /// What became of frames, when it was looked at last.
     counts: Counts,
     /// When it looked for what killed processes left.
@@ -262,11 +256,8 @@ impl Looks {
     #[inline]
     fn pass(&mut self, look: Look, log: Log) -> bool {
         let Some(carrier) = &mut self.carrier else { return false };
-        self.since = self.since.wrapping_add(1);
-        let is_time = self.since < HOT || self.since.is_multiple_of(COLD);
-        let worked = carrier.pass(if is_time { look.max(Look::Frames) } else { look });
+        let worked = carrier.pass(look);
         if worked {
-            self.since = 0;
             self.count(log);
         }
         worked
@@ -303,7 +294,7 @@ impl Looks {
             self.files.extend(files.map(|(fd, room)| Wait { fd, room }));
             most = [most, carrier.wakes_in()].into_iter().flatten().min();
         }
-        let Some(is_woken) = sys::wait(&self.files, most) else { return Look::Nowhere };
+        let Some(is_woken) = sys::wait(&self.files, most) else { return Look::Sometimes };
         if is_woken {
             let _ = sys::read(&self.woken, &mut [0; 64]);
         }

@@ -1,0 +1,340 @@
+//! A device that is an EFA or a software device, as is said when the program runs.
+
+#![allow(unsafe_code)]
+
+use core::fmt;
+
+use efa_core::flags::Access;
+use efa_core::memory::{Mr, RawMemory};
+use efa_core::peer::Ah;
+use efa_core::qp::{QpAttr, QpState};
+use efa_core::soft::{SoftCq, SoftPd, SoftQp};
+use efa_core::{
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb,
+};
+
+use crate::device::{Cq, Device, Pd, Qp};
+use crate::soft;
+
+const DEVICES: &str = "EFA_OS_DEVICES";
+
+/// Which devices a program wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// EFA's. Where there is none, that is an error.
+    Efa,
+    /// Software devices.
+    Soft,
+    /// EFA's where there is one, else software devices.
+    EfaElseSoft,
+}
+
+impl Choice {
+    /// What `EFA_OS_DEVICES` says: `efa`, `soft`, or nothing, which leaves it open.
+    ///
+    /// # Errors
+    /// [`crate::Error::Variable`] for any other value.
+    pub fn from_environment() -> Result<Self, crate::Error> {
+        Self::named(std::env::var_os(DEVICES).unwrap_or_default().to_string_lossy().into_owned())
+    }
+
+    fn named(value: String) -> Result<Self, crate::Error> {
+        match value.as_str() {
+            "" => Ok(Self::EfaElseSoft),
+            "efa" => Ok(Self::Efa),
+            "soft" => Ok(Self::Soft),
+            _ => Err(crate::Error::Variable { name: DEVICES, value, accepted: "efa, soft" }),
+        }
+    }
+}
+
+/// The devices that were chosen.
+#[derive(Debug)]
+pub struct Chosen {
+    /// At least one, all of one kind.
+    pub devices: Vec<AnyDevice>,
+    /// Why these are software devices and no EFA, where that was left open.
+    pub instead_of: Option<crate::Error>,
+}
+
+/// An EFA, or a software device that other processes reach; clones name the same one.
+///
+/// ```
+/// use efa_core::Context;
+/// use efa_os::{AnyDevice, Choice, soft};
+///
+/// # fn main() -> Result<(), efa_os::Error> {
+/// // An EFA if this machine has one, unless `EFA_OS_DEVICES` says otherwise.
+/// let mut chosen = AnyDevice::choose(Choice::from_environment()?, &soft::Options::from_environment())?;
+/// if let Some(why) = &chosen.instead_of {
+///     println!("a software device: {why}");
+/// }
+/// let ctx = Context::open(chosen.devices.swap_remove(0));
+/// println!("{} at {}", ctx.name(), ctx.gid());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub enum AnyDevice {
+    /// An EFA.
+    Efa(Device),
+    /// A software device.
+    Soft(soft::Device),
+}
+
+impl AnyDevice {
+    /// The devices of this choice; software devices as the options say.
+    ///
+    /// # Errors
+    /// What [`crate::devices`] or [`soft::Options::open`] says. That there is no EFA is none where either will do; that
+    /// there is one which cannot be opened is.
+    pub fn choose(choice: Choice, options: &soft::Options) -> Result<Chosen, crate::Error> {
+        let instead_of = match choice {
+            Choice::Soft => None,
+            Choice::Efa | Choice::EfaElseSoft => match crate::devices() {
+                Ok(devices) => {
+                    return Ok(Chosen { devices: devices.into_iter().map(Self::Efa).collect(), instead_of: None });
+                }
+                Err(error @ (crate::Error::Load(_) | crate::Error::NoDevice { .. }))
+                    if choice == Choice::EfaElseSoft =>
+                {
+                    Some(error)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(Chosen { devices: options.open()?.into_iter().map(Self::Soft).collect(), instead_of })
+    }
+}
+
+macro_rules! of_either {
+    ($(#[$doc:meta] $name:ident: $efa:ty, $soft:ty;)*) => {$(
+        #[$doc]
+        pub struct $name(Either<$efa, $soft>);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match &self.0 {
+                    Either::Efa(one) => one.fmt(f),
+                    Either::Soft(one) => one.fmt(f),
+                }
+            }
+        }
+    )*};
+}
+
+#[derive(Clone)]
+enum Either<E, S> {
+    Efa(E),
+    Soft(S),
+}
+
+of_either! {
+    /// A protection domain of an [`AnyDevice`].
+    AnyPd: Pd, SoftPd;
+    /// A completion queue of an [`AnyDevice`].
+    AnyCq: Cq, SoftCq;
+    /// A queue pair of an [`AnyDevice`].
+    AnyQp: Qp, SoftQp;
+}
+
+impl Clone for AnyPd {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Clone for AnyCq {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// A handle of another kind of device.
+fn foreign(verb: Verb) -> Error {
+    Error::Device { verb, errno: libc::EINVAL }
+}
+
+macro_rules! either {
+    ($self:ident, $device:ident => $value:expr) => {
+        match $self {
+            AnyDevice::Efa($device) => $value,
+            AnyDevice::Soft($device) => $value,
+        }
+    };
+}
+
+// SAFETY: the promises of whichever it is: each call goes to the device that made the handles that it is about, or is
+// refused.
+unsafe impl Provider for AnyDevice {
+    type Pd = AnyPd;
+    type Cq = AnyCq;
+    type Qp = AnyQp;
+
+    fn name(&self) -> &str {
+        either!(self, device => device.name())
+    }
+
+    fn device_id(&self) -> DeviceId {
+        either!(self, device => device.device_id())
+    }
+
+    fn caps(&self) -> Caps {
+        either!(self, device => device.caps())
+    }
+
+    fn limits(&self) -> Limits {
+        either!(self, device => device.limits())
+    }
+
+    fn gid(&self) -> Gid {
+        either!(self, device => device.gid())
+    }
+
+    fn entropy(&self) -> u64 {
+        either!(self, device => device.entropy())
+    }
+
+    fn leaks(&self) -> &Leaks {
+        either!(self, device => device.leaks())
+    }
+
+    fn data_path(&self) -> DataPath {
+        either!(self, device => device.data_path())
+    }
+
+    #[inline]
+    fn progress(&self) {
+        if let Self::Soft(device) = self {
+            device.progress();
+        }
+    }
+
+    #[inline]
+    fn announced(&self, qp: &AnyQp) {
+        if let (Self::Efa(device), Either::Efa(qp)) = (self, &qp.0) {
+            device.announced(qp);
+        }
+    }
+
+    #[inline]
+    fn collect(&self, cq: &AnyCq) {
+        if let (Self::Efa(device), Either::Efa(cq)) = (self, &cq.0) {
+            device.collect(cq);
+        }
+    }
+
+    fn alloc_pd(&self) -> Result<AnyPd, Error> {
+        Ok(AnyPd(match self {
+            Self::Efa(device) => Either::Efa(device.alloc_pd()?),
+            Self::Soft(device) => Either::Soft(device.alloc_pd()?),
+        }))
+    }
+
+    fn pd_id(pd: &AnyPd) -> PdId {
+        match &pd.0 {
+            Either::Efa(pd) => Device::pd_id(pd),
+            Either::Soft(pd) => soft::Device::pd_id(pd),
+        }
+    }
+
+    unsafe fn reg_mr(&self, pd: &AnyPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+        match (self, &pd.0) {
+            // SAFETY: by the caller's word.
+            (Self::Efa(device), Either::Efa(pd)) => unsafe { device.reg_mr(pd, memory, access) },
+            // SAFETY: by the caller's word.
+            (Self::Soft(device), Either::Soft(pd)) => unsafe { device.reg_mr(pd, memory, access) },
+            _ => Err((memory, foreign(Verb::RegMr))),
+        }
+    }
+
+    fn create_ah(&self, pd: &AnyPd, gid: Gid) -> Result<Ah, Error> {
+        match (self, &pd.0) {
+            (Self::Efa(device), Either::Efa(pd)) => device.create_ah(pd, gid),
+            (Self::Soft(device), Either::Soft(pd)) => device.create_ah(pd, gid),
+            _ => Err(foreign(Verb::CreateAh)),
+        }
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<AnyCq, Error> {
+        Ok(AnyCq(match self {
+            Self::Efa(device) => Either::Efa(device.create_cq(init)?),
+            Self::Soft(device) => Either::Soft(device.create_cq(init)?),
+        }))
+    }
+
+    fn create_qp(&self, pd: &AnyPd, send: &AnyCq, recv: &AnyCq, init: &QpInit) -> Result<AnyQp, Error> {
+        Ok(AnyQp(match (self, &pd.0, &send.0, &recv.0) {
+            (Self::Efa(device), Either::Efa(pd), Either::Efa(send), Either::Efa(recv)) => {
+                Either::Efa(device.create_qp(pd, send, recv, init)?)
+            }
+            (Self::Soft(device), Either::Soft(pd), Either::Soft(send), Either::Soft(recv)) => {
+                Either::Soft(device.create_qp(pd, send, recv, init)?)
+            }
+            _ => return Err(foreign(Verb::CreateQp)),
+        }))
+    }
+
+    fn modify_qp(&self, qp: &mut AnyQp, attr: &QpAttr) -> Result<(), Error> {
+        match (self, &mut qp.0) {
+            (Self::Efa(device), Either::Efa(qp)) => device.modify_qp(qp, attr),
+            (Self::Soft(device), Either::Soft(qp)) => device.modify_qp(qp, attr),
+            _ => Err(foreign(Verb::ModifyQp)),
+        }
+    }
+
+    fn query_qp(&self, qp: &AnyQp) -> Result<QpState, Error> {
+        match (self, &qp.0) {
+            (Self::Efa(device), Either::Efa(qp)) => device.query_qp(qp),
+            (Self::Soft(device), Either::Soft(qp)) => device.query_qp(qp),
+            _ => Err(foreign(Verb::QueryQp)),
+        }
+    }
+
+    fn destroy_qp(&self, qp: &mut AnyQp) -> Result<(), Error> {
+        match (self, &mut qp.0) {
+            (Self::Efa(device), Either::Efa(qp)) => device.destroy_qp(qp),
+            (Self::Soft(device), Either::Soft(qp)) => device.destroy_qp(qp),
+            _ => Err(foreign(Verb::DestroyQp)),
+        }
+    }
+
+    fn unsolicited_read(&self, qp: &AnyQp) {
+        if let (Self::Soft(device), Either::Soft(qp)) = (self, &qp.0) {
+            device.unsolicited_read(qp);
+        }
+    }
+
+    fn queues(&self, qp: &AnyQp) -> Queues {
+        match &qp.0 {
+            Either::Efa(qp) => qp.queues(),
+            Either::Soft(qp) => qp.queues(),
+        }
+    }
+
+    fn completions(&self, cq: &AnyCq) -> CqRing {
+        match &cq.0 {
+            Either::Efa(cq) => cq.ring(),
+            Either::Soft(cq) => cq.ring(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_device_is_named_or_left_open_and_any_other_value_is_told() {
+        let named = |value: &str| Choice::named(value.to_owned());
+        assert_eq!(
+            (named(""), named("efa"), named("soft")),
+            (Ok(Choice::EfaElseSoft), Ok(Choice::Efa), Ok(Choice::Soft))
+        );
+        let error = named("hardware").unwrap_err().to_string();
+        assert!(
+            error.contains("EFA_OS_DEVICES") && error.contains("hardware") && error.contains("efa, soft"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! Software devices that other processes of this machine reach, as a provider: to develop and test without an EFA.
+//!
+//! ```
+//! use efa_core::Context;
+//! use efa_core::soft::Profile;
+//! use efa_os::soft::Options;
+//!
+//! # fn main() -> Result<(), efa_os::Error> {
+//! let device = Options::new(Profile::RDMA).fabric("doc-soft").open()?.swap_remove(0);
+//! let ctx = Context::open(device);
+//! println!("{} at {}", ctx.name(), ctx.gid());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Whoever opens one on the same fabric, by the same user on the same machine, reaches it by the address that its hello
+//! has. So do programs on `tests/softefa`, whose default fabric is the same.
+//!
+//! # Who drives it
+//!
+//! There is no thread: every poll takes a turn, of all devices that were opened together, and carries their frames. A
+//! process that does not poll executes nothing that others ask of it, reads and writes of its memory included, and whoever
+//! waits for it for ten seconds is told that it is unreachable. A program that polls seldom gives [`Device::run`] a thread.
+
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, TryLockError};
+use std::thread;
+use std::time::Duration;
+
+use efa_core::flags::Access;
+use efa_core::memory::{Mr, RawMemory};
+use efa_core::peer::Ah;
+use efa_core::qp::{QpAttr, QpState};
+use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
+use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues};
+
+use crate::carrier::{Carrier, Counts, Fabric, Look, files, linked};
+use crate::random;
+
+/// The fabric of those who name none.
+const FABRIC: &str = "default";
+/// How long [`Device::run`] sleeps when there is nothing to do.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Which software devices to open.
+#[derive(Clone, Debug)]
+pub struct Options {
+    config: Config,
+    fabric: String,
+    gid: Option<Gid>,
+    devices: u32,
+}
+
+impl Options {
+    /// One device of this kind, on the fabric of those who name none, at an address that is free.
+    pub fn new(config: impl Into<Config>) -> Self {
+        Self { config: config.into(), fabric: FABRIC.to_owned(), gid: None, devices: 1 }
+    }
+
+    /// One device with RDMA, on the fabric that `EFA_OS_FABRIC` names, if it is set.
+    pub fn from_environment() -> Self {
+        let options = Self::new(Profile::RDMA);
+        match std::env::var_os("EFA_OS_FABRIC") {
+            // What is no text is no name either, which opening says.
+            Some(name) if !name.is_empty() => options.fabric(&name.to_string_lossy()),
+            _ => options,
+        }
+    }
+
+    /// On the fabric of this name: 1 to 32 letters, digits, dots, dashes and underscores.
+    pub fn fabric(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.fabric);
+        self
+    }
+
+    /// At this address, and those after it.
+    pub fn gid(mut self, gid: Gid) -> Self {
+        self.gid = Some(gid);
+        self
+    }
+
+    /// So many devices, up to eight, which are driven together.
+    pub fn devices(mut self, count: u32) -> Self {
+        self.devices = count;
+        self
+    }
+
+    /// Opens them.
+    ///
+    /// # Errors
+    /// A name that no fabric has, an address that another process has, or more devices than eight.
+    pub fn open(&self) -> Result<Vec<Device>, crate::Error> {
+        forks_are_told();
+        // SAFETY: it takes nothing and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        let fabric = Fabric::new(&self.fabric, user)?;
+        let claims = match self.gid {
+            Some(gid) => fabric.claim_from(gid, self.devices),
+            None => fabric.claim_free(std::process::id(), self.devices),
+        };
+        let (devices, carrier) = linked(self.config, claims?, random::bits())?;
+        let carrier = Arc::new(Mutex::new(carrier));
+        Ok(devices.into_iter().map(|device| Device { device, carrier: carrier.clone() }).collect())
+    }
+}
+
+/// A forked child has no socket of its parent's: it would keep the parent's addresses and take its frames. Their numbers
+/// stay taken, by a file that has nothing, since the child's copy of the devices still knows them.
+fn forks_are_told() {
+    unsafe extern "C" fn before() {
+        files::before_fork();
+    }
+    unsafe extern "C" fn parent() {
+        files::in_parent();
+    }
+    unsafe extern "C" fn child() {
+        // SAFETY: a name that ends with zero.
+        let nothing = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        files::in_child(|fd| {
+            // SAFETY: both are files of this process, and whoever has `fd` finds another one, as one finds a socket closed.
+            unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
+        });
+        // SAFETY: opened above, and nobody else's.
+        unsafe { libc::close(nothing) };
+    }
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        // SAFETY: functions that a fork may call: they wait for other threads only before it, and the child's makes system
+        // calls only.
+        unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
+    });
+}
+
+/// A software device that other processes reach; clones name the same one. Its address is free when all that was opened
+/// together, and whatever was made of it, is gone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    device: SoftDevice,
+    carrier: Arc<Mutex<Carrier>>,
+}
+
+impl Device {
+    /// The device itself, to plug it out, let it die, or look at its counters.
+    pub fn model(&self) -> &SoftDevice {
+        &self.device
+    }
+
+    /// What became of the frames of all devices that were opened together.
+    pub fn frames(&self) -> Counts {
+        self.carrier.lock().unwrap_or_else(std::sync::PoisonError::into_inner).counts()
+    }
+
+    /// Drives the devices that were opened together, until `stop` is set: for a thread of the caller's.
+    pub fn run(&self, stop: &AtomicBool) {
+        let mut idle = 0_u32;
+        while !stop.load(Ordering::Relaxed) {
+            if self.turn() {
+                idle = 0;
+                continue;
+            }
+            idle = idle.saturating_add(1);
+            if idle < 1000 {
+                std::hint::spin_loop();
+            } else {
+                thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Executes what is to be done, and carries frames; whether there was any. Gives up at once if another thread is at it.
+    fn turn(&self) -> bool {
+        let turned = self.device.turn();
+        let mut carrier = match self.carrier.try_lock() {
+            Ok(carrier) => carrier,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return turned,
+        };
+        // Nobody waits for room here, so whether there is some is tried.
+        let look = if carrier.is_waiting() { Look::Everywhere } else { Look::Sometimes };
+        turned | carrier.pass(look)
+    }
+}
+
+// SAFETY: the software device's own promises: whatever is asked of the one is asked of the other.
+unsafe impl Provider for Device {
+    type Pd = SoftPd;
+    type Cq = SoftCq;
+    type Qp = SoftQp;
+
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn device_id(&self) -> DeviceId {
+        self.device.device_id()
+    }
+
+    fn caps(&self) -> Caps {
+        self.device.caps()
+    }
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn gid(&self) -> Gid {
+        self.device.gid()
+    }
+
+    fn entropy(&self) -> u64 {
+        random::bits()
+    }
+
+    fn leaks(&self) -> &Leaks {
+        self.device.leaks()
+    }
+
+    #[inline]
+    fn progress(&self) {
+        self.turn();
+    }
+
+    fn alloc_pd(&self) -> Result<SoftPd, Error> {
+        self.device.alloc_pd()
+    }
+
+    fn pd_id(pd: &SoftPd) -> PdId {
+        SoftDevice::pd_id(pd)
+    }
+
+    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+        // SAFETY: by the caller's word.
+        unsafe { self.device.reg_mr(pd, memory, access) }
+    }
+
+    fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {
+        self.device.create_ah(pd, gid)
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<SoftCq, Error> {
+        self.device.create_cq(init)
+    }
+
+    fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
+        self.device.create_qp(pd, send, recv, init)
+    }
+
+    fn modify_qp(&self, qp: &mut SoftQp, attr: &QpAttr) -> Result<(), Error> {
+        self.device.modify_qp(qp, attr)
+    }
+
+    fn query_qp(&self, qp: &SoftQp) -> Result<QpState, Error> {
+        self.device.query_qp(qp)
+    }
+
+    fn destroy_qp(&self, qp: &mut SoftQp) -> Result<(), Error> {
+        self.device.destroy_qp(qp)
+    }
+
+    fn unsolicited_read(&self, qp: &SoftQp) {
+        self.device.unsolicited_read(qp);
+    }
+
+    fn queues(&self, qp: &SoftQp) -> Queues {
+        self.device.queues(qp)
+    }
+
+    fn completions(&self, cq: &SoftCq) -> CqRing {
+        self.device.completions(cq)
+    }
+}

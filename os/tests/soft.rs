@@ -1,0 +1,140 @@
+//! Software devices that are opened like an EFA: each opening has sockets of its own, as in a process of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use efa_core::connect::{Side, connect};
+use efa_core::memory::{PageSize, Pages, RemoteReadWrite};
+use efa_core::qp::Depth;
+use efa_core::soft::Profile;
+use efa_core::work::Event;
+use efa_core::{Context, Gid, Provider, Token};
+use efa_os::soft::{Device, Options};
+use efa_os::{AnyDevice, Choice, Error};
+
+/// Nothing here takes as long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn options(name: &str) -> Options {
+    Options::new(Profile::RDMA).fabric(&format!("{name}-{}", std::process::id()))
+}
+
+fn pair(name: &str) -> [Side<Device>; 2] {
+    let open = || Context::open(options(name).open().unwrap().swap_remove(0));
+    connect([open(), open()], Depth::new(8, 8)).unwrap()
+}
+
+/// Polls both until the first has an event.
+#[track_caller]
+fn event(of: &mut Side<Device>, other: &mut Side<Device>) -> Event {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(event) = of.endpoint.poll() {
+            return event;
+        }
+        assert!(other.endpoint.poll().is_none(), "the other side has an event first");
+        assert!(Instant::now() < end, "nothing came");
+    }
+}
+
+#[test]
+fn whoever_opens_a_device_on_the_same_fabric_reaches_it_by_polling_alone() {
+    let [mut a, mut b] = pair("reach");
+    assert_ne!(a.ctx.gid(), b.ctx.gid());
+    b.endpoint.post_recv(b.pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(2)).unwrap();
+    let Event::Received(message) = event(&mut b, &mut a) else { panic!() };
+    assert_eq!(&message.buffers.into_slice().unwrap()[..5], b"hello");
+    assert!(matches!(event(&mut a, &mut b), Event::Sent(done) if done.token == Token(2)));
+    let frames = a.ctx.provider().frames();
+    assert!(frames.sent > 0 && frames.received > 0 && frames.lost == 0, "{frames:?}");
+}
+
+#[test]
+fn who_does_not_poll_is_driven_by_a_thread_of_his_own() {
+    let [mut a, b] = pair("driven");
+    let memory = Pages::new(4096, PageSize::Base).unwrap();
+    let shared = b.pd.expose(memory, b.ctx.require::<RemoteReadWrite>().unwrap()).unwrap();
+    let window = a.peer.window::<RemoteReadWrite>(shared.grant(&b.endpoint).unwrap().as_bytes()).unwrap();
+    let (device, stop) = (b.ctx.provider().clone(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| device.run(&stop));
+        let (source, target) = a.pd.register(vec![7; 8192]).unwrap().1.split_at(4096).unwrap();
+        a.endpoint.post(a.peer.write(source, window), Token(1)).unwrap();
+        let begun = Instant::now();
+        let mut done = || {
+            loop {
+                match a.endpoint.poll() {
+                    Some(event) => return event,
+                    None => assert!(begun.elapsed() < LIMIT, "nothing came"),
+                }
+            }
+        };
+        assert!(matches!(done(), Event::Written(_)));
+        a.endpoint.post(a.peer.read(target, window), Token(2)).unwrap();
+        let begun = Instant::now();
+        let read = loop {
+            match a.endpoint.poll() {
+                Some(Event::Read(read)) => break read,
+                Some(event) => panic!("{event:?}"),
+                None => assert!(begun.elapsed() < LIMIT, "nothing came"),
+            }
+        };
+        assert!(read.buffers.into_slice().unwrap().iter().all(|byte| *byte == 7));
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn devices_that_are_opened_together_have_addresses_that_follow_each_other_and_others_are_refused() {
+    let first = Gid::from_parts(0xFE80 << 48, 7);
+    let options = options("together").gid(first).devices(3);
+    let devices = options.open().unwrap();
+    assert_eq!(
+        devices.iter().map(Provider::gid).collect::<Vec<_>>(),
+        [7, 8, 9].map(|n| Gid::from_parts(0xFE80 << 48, n))
+    );
+    let error = options.open().unwrap_err();
+    assert!(
+        matches!(&error, Error::Claim(claim) if claim.is_taken()) && error.to_string().contains("fe80::7"),
+        "{error}"
+    );
+    drop(devices);
+    options.open().unwrap();
+
+    assert!(matches!(options.clone().devices(0).open(), Err(Error::Linked(_))));
+    assert!(matches!(options.clone().devices(9).open(), Err(Error::Linked(_))));
+    assert!(matches!(options.fabric("no/name").open(), Err(Error::Fabric(_))));
+}
+
+#[test]
+fn h05_what_was_asked_for_runs_or_is_an_error_and_what_runs_instead_is_told() {
+    let soft = options("choice");
+    let chosen = AnyDevice::choose(Choice::Soft, &soft).unwrap();
+    assert!(matches!(chosen.devices[..], [AnyDevice::Soft(_)]) && chosen.instead_of.is_none());
+    match AnyDevice::choose(Choice::Efa, &soft) {
+        Ok(chosen) => assert!(chosen.devices.iter().all(|device| matches!(device, AnyDevice::Efa(_)))),
+        // Never a software device.
+        Err(error) => {
+            assert!(matches!(error, Error::Load(_) | Error::NoDevice { .. }), "{error}");
+            let chosen = AnyDevice::choose(Choice::EfaElseSoft, &soft).unwrap();
+            assert!(matches!(chosen.devices[..], [AnyDevice::Soft(_)]));
+            assert_eq!(chosen.instead_of, Some(error));
+        }
+    }
+}
+
+#[test]
+fn the_same_program_runs_on_whichever_device_was_chosen() {
+    let soft = options("any").devices(2);
+    let devices = AnyDevice::choose(Choice::Soft, &soft).unwrap().devices;
+    let [mut a, mut b] =
+        connect([devices[0].clone(), devices[1].clone()].map(Context::open), Depth::new(8, 8)).unwrap();
+    assert_eq!(a.ctx.name(), "software0");
+    b.endpoint.post_recv(b.pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+    a.endpoint.post(a.peer.send_inline(b"hello"), Token(2)).unwrap();
+    assert!(matches!(b.wait(), Some(Event::Received(_))) && matches!(a.wait(), Some(Event::Sent(_))));
+    a.endpoint.close().unwrap();
+    b.endpoint.close().unwrap();
+    assert!(devices.iter().all(|device| device.leaks().queue_pairs() == 0));
+}
