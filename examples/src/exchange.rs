@@ -33,6 +33,7 @@
 
 mod error;
 mod tcp;
+mod verdict;
 
 use efa_core::Provider;
 use efa_core::memory::{Exposed, RemoteAccess};
@@ -42,6 +43,7 @@ use efa_core::wire::{GrantFrame, HelloFrame, ReadyFrame};
 
 pub use error::ExchangeError;
 pub use tcp::{Listener, Tcp};
+pub use verdict::{conclude, expect, hear};
 
 /// Bytes in and bytes out, in order: between two programs, before they have anything else.
 pub trait Channel {

@@ -14,6 +14,7 @@
 //! consumes a receive, so the sender writes only as many as it was told of: no write finds none.
 
 mod receiver;
+mod remote;
 mod sender;
 
 use std::io::{Read, Write};
@@ -26,6 +27,7 @@ use efa_core::{Context, Provider};
 use crate::fault::Fault;
 use efa_core::connect::connect;
 use receiver::Receiver;
+pub use remote::{Asked, receive, send};
 use sender::Sender;
 
 /// Chunks in flight at most.
@@ -82,33 +84,67 @@ pub fn transfer<P: Provider>(
     let mut receiver = Receiver::new(to, sink, options.chunk, window)?;
     let mut sender = Sender::new(from, source, len, Options { window, ..options })?;
     let start = Instant::now();
-    let mut last = start;
-    let mut idle = 0_u32;
-    let (sent, received) = loop {
-        let sender_moved = sender.step()?;
-        let receiver_moved = receiver.step()?;
-        if let (Some(sent), Some(received)) = (sender.hash(), receiver.hash()) {
-            break (sent, received);
-        }
-        if receiver_moved {
+    until_done(|_| {
+        let moved = sender.step()?;
+        let stored = receiver.step()?;
+        if stored {
             progress(receiver.stored());
         }
-        if sender_moved || receiver_moved {
-            idle = 0;
-            continue;
-        }
-        idle = idle.wrapping_add(1);
-        if idle == 1 {
-            last = Instant::now();
-        } else if idle.is_multiple_of(1 << 14) && last.elapsed() > PATIENCE {
-            return Err(Fault::Stalled { waiting: "a chunk or a note of the other side" });
-        }
-    };
-    if sent != received {
-        return Err(Fault::Hashes { sent, received });
-    }
+        let done = sender.hash().is_some() && receiver.hash().is_some();
+        Ok(Step::of(done, moved || stored))
+    })?;
+    let hash = equal(sender.hash(), receiver.hash())?;
     let took = start.elapsed();
-    Ok(Report { bytes: receiver.stored(), chunks: receiver.chunks(), early: receiver.early(), hash: sent, took })
+    Ok(Report { bytes: receiver.stored(), chunks: receiver.chunks(), early: receiver.early(), hash, took })
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Done,
+    Moved,
+    Idle,
+}
+
+impl Step {
+    fn of(done: bool, moved: bool) -> Self {
+        match (done, moved) {
+            (true, _) => Self::Done,
+            (_, true) => Self::Moved,
+            _ => Self::Idle,
+        }
+    }
+}
+
+/// Takes steps until all is done, or nothing moves for too long. Now and then, while nothing does, a step hears that it
+/// may look at what takes time.
+fn until_done(mut step: impl FnMut(bool) -> Result<Step, Fault>) -> Result<(), Fault> {
+    const LOOKS: u32 = 1 << 14;
+    let mut since = Instant::now();
+    let mut idles = 0_u32;
+    loop {
+        match step(idles % LOOKS == LOOKS - 1)? {
+            Step::Done => return Ok(()),
+            Step::Moved => idles = 0,
+            Step::Idle => {
+                idles = idles.wrapping_add(1);
+                if idles == 1 {
+                    since = Instant::now();
+                } else if idles.is_multiple_of(LOOKS) && since.elapsed() > PATIENCE {
+                    return Err(Fault::Stalled { waiting: "a chunk or a note of the other side" });
+                }
+            }
+        }
+    }
+}
+
+/// The hash of both ends.
+fn equal(sent: Option<blake3::Hash>, received: Option<blake3::Hash>) -> Result<blake3::Hash, Fault> {
+    match (sent, received) {
+        (Some(sent), Some(received)) if sent == received => Ok(sent),
+        (Some(sent), Some(received)) => Err(Fault::Hashes { sent, received }),
+        _ => Err(Fault::Protocol("it ended without its hash".into())),
+    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,45 @@
-//! A file by RDMA writes in chunks that arrive in any order, hashed at both ends. On two software devices of one wire.
+//! A file by RDMA writes in chunks that arrive in any order, hashed at both ends: between two software devices in this
+//! program, or with `--listen` and `--connect` between two programs, on EFA devices where there are some.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use efa_core::Context;
 use efa_core::soft::{Profile, SoftDevice};
 use efa_examples::describe::Description;
+use efa_examples::device::{self, Kind, Why};
+use efa_examples::exchange::{Listener, Tcp};
 use efa_examples::fault::Fault;
 use efa_examples::human::{Bytes, Rate, Time};
-use efa_examples::transfer::{MAX_WINDOW, Options, transfer};
+use efa_examples::transfer::{MAX_WINDOW, Options, Report, receive, send, transfer};
+use efa_os::{AnyDevice, soft};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Transfers a file by unordered RDMA writes, and compares the hashes of both ends.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Arguments {
-    /// The file.
-    file: PathBuf,
+    /// The file; of a program that listens there is none.
+    #[arg(required_unless_present = "listen", conflicts_with = "listen")]
+    file: Option<PathBuf>,
+    /// Wait at HOST:PORT for a program that sends a file; port 0 is any that is free.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["connect", "corrupt", "chunk", "window"])]
+    listen: Option<String>,
+    /// Send the file to the program that listens at HOST:PORT.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "output")]
+    connect: Option<String>,
+    /// Which devices two programs run on; else EFA_OS_DEVICES says, or an EFA is taken if there is one.
+    #[arg(long, value_name = "KIND")]
+    device: Option<Kind>,
+    /// Seconds that two programs wait for each other.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
     /// Where to store what arrives; without it, it is hashed and dropped.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -47,20 +65,30 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
-    let (file, len) = open(arguments).map_err(|error| format!("{}: {error}", arguments.file.display()))?;
-    let sink = create(arguments, &file)?;
-    carry(arguments, file, len, sink).map_err(|fault| format!("{}: {fault}", arguments.file.display()))
+    let Some(path) = &arguments.file else {
+        let address = arguments.listen.as_deref().unwrap_or_default();
+        return listen(arguments, address).map_err(|fault| fault.to_string());
+    };
+    let (file, len) = open(arguments, path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let carried = match &arguments.connect {
+        Some(address) => send_to(arguments, address, file, len),
+        None => {
+            let sink = create(arguments, Some(&file))?;
+            carry(arguments, file, len, sink)
+        }
+    };
+    carried.map_err(|fault| format!("{}: {fault}", path.display()))
 }
 
 /// The file and its length.
-fn open(arguments: &Arguments) -> io::Result<(File, u64)> {
+fn open(arguments: &Arguments, path: &Path) -> io::Result<(File, u64)> {
     // Asked before it is opened: opening a pipe waits for its other end.
-    let kind = fs::metadata(&arguments.file)?;
+    let kind = fs::metadata(path)?;
     if !kind.is_file() {
         let text = "not a file with a length, which is sent first: copy what is in it into one";
         return Err(io::Error::new(ErrorKind::InvalidInput, text));
     }
-    let file = File::open(&arguments.file)?;
+    let file = File::open(path)?;
     let len = file.metadata()?.len();
     if arguments.corrupt && len == 0 {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it has no byte that --corrupt could change"));
@@ -69,12 +97,13 @@ fn open(arguments: &Arguments) -> io::Result<(File, u64)> {
 }
 
 /// Where it is stored, which must not be where it is read, by whatever name.
-fn create(arguments: &Arguments, source: &File) -> Result<Box<dyn Write>, String> {
+fn create(arguments: &Arguments, source: Option<&File>) -> Result<Box<dyn Write>, String> {
     let Some(path) = &arguments.output else { return Ok(Box::new(io::sink())) };
     let emptied = || {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-        let (from, to) = (source.metadata()?, file.metadata()?);
-        if (from.dev(), from.ino()) == (to.dev(), to.ino()) {
+        let to = file.metadata()?;
+        let from = source.map(File::metadata).transpose()?;
+        if from.is_some_and(|from| (from.dev(), from.ino()) == (to.dev(), to.ino())) {
             let text = "this is the file itself, which would be lost: name another";
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
@@ -87,23 +116,71 @@ fn create(arguments: &Arguments, source: &File) -> Result<Box<dyn Write>, String
     Ok(Box::new(BufWriter::new(file)))
 }
 
+/// Both sides in this program.
 fn carry(arguments: &Arguments, file: File, len: u64, sink: Box<dyn Write>) -> Result<(), Fault> {
     let device = SoftDevice::new(Profile::RDMA);
     let contexts = [Context::open(device.neighbour()?), Context::open(device)];
-    let mut out = io::stdout();
     for (side, context) in ["from", "to"].iter().zip(&contexts) {
-        writeln!(out, "{side}: {}", Description(context)).map_err(Fault::Print)?;
+        say(format_args!("{side}: {}", Description(context)))?;
     }
-    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    let bar = ProgressBar::new(len).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let options = Options { chunk: arguments.chunk, window: arguments.window.into(), corrupt: arguments.corrupt };
-    let report = transfer(options, contexts, file, len, sink, |stored| bar.set_position(stored));
+    let bar = bar(Some(len));
+    let report = transfer(options(arguments), contexts, file, len, sink, |stored| bar.set_position(stored));
     bar.finish_and_clear();
-    let report = report?;
+    report_of(&report?)
+}
+
+/// The side of this program that has the file.
+fn send_to(arguments: &Arguments, address: &str, file: File, len: u64) -> Result<(), Fault> {
+    let context = device(arguments)?;
+    let mut channel = Tcp::connect(address, Duration::from_secs(arguments.timeout))?;
+    let bar = bar(Some(len));
+    let report = send(options(arguments), context, &mut channel, file, len, |stored| bar.set_position(stored));
+    bar.finish_and_clear();
+    report_of(&report?)
+}
+
+/// The side that gets it.
+fn listen(arguments: &Arguments, address: &str) -> Result<(), Fault> {
+    let sink = create(arguments, None).map_err(|error| Fault::Store(io::Error::other(error)))?;
+    let context = device(arguments)?;
+    let listener = Listener::bind(address)?;
+    say(format_args!("listening at {}", listener.address()))?;
+    let mut channel = listener.accept(Duration::from_secs(arguments.timeout))?;
+    let bar = bar(None);
+    let report = receive(context, &mut channel, sink, |_| (), |stored| bar.set_position(stored));
+    bar.finish_and_clear();
+    report_of(&report?)
+}
+
+fn options(arguments: &Arguments) -> Options {
+    Options { chunk: arguments.chunk, window: arguments.window.into(), corrupt: arguments.corrupt }
+}
+
+/// The device of one of two programs.
+fn device(arguments: &Arguments) -> Result<Context<AnyDevice>, Fault> {
+    let mut chosen = device::open(arguments.device, &soft::Options::from_environment())?;
+    write!(io::stdout(), "{}", Why(&chosen)).map_err(Fault::Print)?;
+    let context = Context::open(chosen.devices.swap_remove(0));
+    say(format_args!("{}", Description(&context)))?;
+    Ok(context)
+}
+
+fn bar(len: Option<u64>) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    let bar = len.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn report_of(report: &Report) -> Result<(), Fault> {
     let rate = Rate::of(report.bytes, report.took).map_or("-".into(), |rate| rate.bytes().to_string());
     let (bytes, took) = (Bytes(report.bytes), Time(report.took));
     let (chunks, early) = (report.chunks, report.early);
-    writeln!(out, "{bytes} ({} B) in {chunks} chunks, {early} out of order, {took}, {rate}", report.bytes)
-        .and_then(|()| writeln!(out, "hashes equal: {}", report.hash))
-        .map_err(Fault::Print)
+    say(format_args!("{bytes} ({} B) in {chunks} chunks, {early} out of order, {took}, {rate}", report.bytes))?;
+    say(format_args!("hashes equal: {}", report.hash))
+}
+
+/// A line, which is there at once for whoever waits for it.
+fn say(line: std::fmt::Arguments<'_>) -> Result<(), Fault> {
+    let mut out = io::stdout();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Fault::Print)
 }

@@ -16,7 +16,7 @@ use super::kind::{Common, Kind, SendRead};
 use super::port::{Memory, Port};
 use super::responder::Responder;
 use super::{DEPTH, Options, Plan, Row};
-use crate::exchange::{Channel, ExchangeError, Tcp, introduce, recv_text, send_text, swap_grants};
+use crate::exchange::{Channel, Tcp, conclude, expect, introduce, send_text, swap_grants};
 use crate::fault::Fault;
 
 /// Empty polls between two looks at the channel, where the other side says why it failed.
@@ -118,13 +118,11 @@ pub fn lead<P: Provider>(
     done: impl FnMut(&Row),
 ) -> Result<Vec<Row>, Fault> {
     let theirs = greet(channel, Greeting::of(&context, options))?;
-    let device = context.provider().clone();
-    let led = match Common::of(context.caps() & theirs.caps) {
-        Common::All => lead_as::<P, Srd>(options, context, theirs, channel, begun, done),
-        Common::SendRead => lead_as::<P, SendRead>(options, context, theirs, channel, begun, done),
-        Common::SendOnly => lead_as::<P, SendOnly>(options, context, theirs, channel, begun, done),
-    };
-    told(channel, &device, led)
+    match Common::of(context.caps() & theirs.caps) {
+        Common::All => as_side::<P, Srd, _>(options, context, theirs, channel, Lead { begun, done }),
+        Common::SendRead => as_side::<P, SendRead, _>(options, context, theirs, channel, Lead { begun, done }),
+        Common::SendOnly => as_side::<P, SendOnly, _>(options, context, theirs, channel, Lead { begun, done }),
+    }
 }
 
 /// Answers as side B until side A is done; how many cases that were.
@@ -137,33 +135,10 @@ pub fn respond<P: Provider>(context: Context<P>, corrupt: bool, channel: &mut Tc
     let theirs = greet(channel, Greeting::of(&context, &ours))?;
     let max_size = usize::try_from(theirs.max_size).unwrap_or(usize::MAX).max(1);
     let options = Options { iterations: theirs.iterations, max_size, seed: theirs.seed, ..ours };
-    let device = context.provider().clone();
-    let responded = match Common::of(context.caps() & theirs.caps) {
-        Common::All => respond_as::<P, Srd>(&options, context, theirs, channel),
-        Common::SendRead => respond_as::<P, SendRead>(&options, context, theirs, channel),
-        Common::SendOnly => respond_as::<P, SendOnly>(&options, context, theirs, channel),
-    };
-    told(channel, &device, responded)
-}
-
-/// The end of a side: says how it went, and hears how the other one did, whose fault may be the cause.
-fn told<T>(channel: &mut Tcp, device: &impl Provider, outcome: Result<T, Fault>) -> Result<T, Fault> {
-    // That the other side failed it knows itself.
-    let ours = outcome.as_ref().err().filter(|fault| !matches!(fault, Fault::OtherSide | Fault::Told(_)));
-    let text = ours.map(Fault::to_string).unwrap_or_default();
-    let said = send_text(channel, &text);
-    if matches!(outcome, Err(Fault::Told(_))) {
-        return outcome;
-    }
-    match (outcome, said.and_then(|()| hear(channel, device))) {
-        // What is only that the other side failed gives way to why.
-        (Err(Fault::OtherSide | Fault::Stalled { .. } | Fault::Exchange(_)), Ok(text)) if !text.is_empty() => {
-            Err(Fault::Told(text))
-        }
-        (Err(fault), _) => Err(fault),
-        (Ok(_), Err(error)) => Err(error.into()),
-        (Ok(_), Ok(text)) if !text.is_empty() => Err(Fault::Told(text)),
-        (Ok(value), Ok(_)) => Ok(value),
+    match Common::of(context.caps() & theirs.caps) {
+        Common::All => as_side::<P, Srd, _>(&options, context, theirs, channel, Respond),
+        Common::SendRead => as_side::<P, SendRead, _>(&options, context, theirs, channel, Respond),
+        Common::SendOnly => as_side::<P, SendOnly, _>(&options, context, theirs, channel, Respond),
     }
 }
 
@@ -172,21 +147,6 @@ fn told<T>(channel: &mut Tcp, device: &impl Provider, outcome: Result<T, Fault>)
 const NEXT: &str = "next";
 const READY: &str = "ready";
 const DONE: &str = "done";
-
-fn expect(channel: &mut Tcp, device: &impl Provider, expected: &str) -> Result<(), Fault> {
-    let said = hear(channel, device)?;
-    if said == expected { Ok(()) } else { Err(Fault::Told(said)) }
-}
-
-/// Waits for a text. A software device does nothing unless it is driven: not even what the other side waits for before
-/// it says something.
-fn hear(channel: &mut Tcp, device: &impl Provider) -> Result<String, ExchangeError> {
-    let begun = Instant::now();
-    while !channel.has_news() && begun.elapsed() < channel.timeout() {
-        device.progress();
-    }
-    recv_text(channel)
-}
 
 /// A side that is introduced, with its memory and the window on the other's.
 struct Ready<P: Provider, K: Kind> {
@@ -211,68 +171,108 @@ fn introduced<P: Provider, K: Kind>(
     Ok(Ready { side: Side { endpoint, peer, pd, ctx: context }, memory, window })
 }
 
-fn lead_as<P: Provider, K: Kind>(
-    options: &Options,
-    context: Context<P>,
-    theirs: Greeting,
-    channel: &mut Tcp,
-    begun: impl FnOnce(usize),
-    mut done: impl FnMut(&Row),
-) -> Result<Vec<Row>, Fault> {
-    let plan = Plan::new::<K>(options, &theirs.within(&context.limits()));
-    let Ready { mut side, mut memory, window } = introduced::<P, K>(context, plan.largest(), channel)?;
-    begun(plan.cases.len());
-    let mut rows = Vec::new();
-    for case in plan.cases() {
-        send_text(channel, NEXT)?;
-        expect(channel, side.ctx.provider(), READY)?;
-        let mut polls = 0_u32;
-        let schedule = Schedule::new(case, options.iterations);
-        let mut initiator = Initiator::new(Port::new(&mut side, &mut memory, window, case)?, schedule);
-        let measured = initiator.run(|_| {
-            polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(POLLS) && channel.has_news() { Err(Fault::OtherSide) } else { Ok(()) }
-        })?;
-        initiator.end()?;
-        let row = measured.row(case);
-        done(&row);
-        rows.push(row);
-    }
-    send_text(channel, DONE)?;
-    Ok(rows)
+/// What a side does, of whichever kind its queue pair is.
+trait Role {
+    type Outcome;
+
+    fn run<P: Provider, K: Kind>(
+        self,
+        ready: &mut Ready<P, K>,
+        plan: &Plan,
+        iterations: u32,
+        channel: &mut Tcp,
+    ) -> Result<Self::Outcome, Fault>;
 }
 
-fn respond_as<P: Provider, K: Kind>(
+fn as_side<P: Provider, K: Kind, R: Role>(
     options: &Options,
     context: Context<P>,
     theirs: Greeting,
     channel: &mut Tcp,
-) -> Result<usize, Fault> {
+    role: R,
+) -> Result<R::Outcome, Fault> {
+    let device = context.provider().clone();
     let plan = Plan::new::<K>(options, &theirs.within(&context.limits()));
-    let Ready { mut side, mut memory, window } = introduced::<P, K>(context, plan.largest(), channel)?;
-    for case in plan.cases() {
-        expect(channel, side.ctx.provider(), NEXT)?;
-        let schedule = Schedule::new(case, options.iterations);
-        let mut responder = Responder::new(Port::new(&mut side, &mut memory, window, case)?, schedule)?;
-        send_text(channel, READY)?;
-        let (mut polls, mut last, mut since) = (0_u32, None, Instant::now());
-        while let Some(round) = responder.awaited() {
-            responder.step()?;
-            responder.settle()?;
-            polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(POLLS) {
-                if channel.has_news() {
-                    return Err(Fault::OtherSide);
-                }
-                if last != Some(round) {
-                    (last, since) = (Some(round), Instant::now());
-                } else if since.elapsed() > PATIENCE {
-                    return Err(Fault::Stalled { waiting: "the other side's next operation" });
+    // It lives until the other side is done, too, which may wait for an answer of this device.
+    let mut kept = None;
+    let outcome = introduced(context, plan.largest(), channel)
+        .and_then(|ready| role.run::<P, K>(kept.insert(ready), &plan, options.iterations, channel));
+    conclude(channel, &device, outcome)
+}
+
+struct Lead<B, D> {
+    begun: B,
+    done: D,
+}
+
+impl<B: FnOnce(usize), D: FnMut(&Row)> Role for Lead<B, D> {
+    type Outcome = Vec<Row>;
+
+    fn run<P: Provider, K: Kind>(
+        mut self,
+        Ready { side, memory, window }: &mut Ready<P, K>,
+        plan: &Plan,
+        iterations: u32,
+        channel: &mut Tcp,
+    ) -> Result<Vec<Row>, Fault> {
+        (self.begun)(plan.cases.len());
+        let mut rows = Vec::new();
+        for case in plan.cases() {
+            send_text(channel, NEXT)?;
+            expect(channel, side.ctx.provider(), READY)?;
+            let mut polls = 0_u32;
+            let schedule = Schedule::new(case, iterations);
+            let mut initiator = Initiator::new(Port::new(side, memory, *window, case)?, schedule);
+            let measured = initiator.run(|_| {
+                polls = polls.wrapping_add(1);
+                if polls.is_multiple_of(POLLS) && channel.has_news() { Err(Fault::OtherSide) } else { Ok(()) }
+            })?;
+            initiator.end()?;
+            let row = measured.row(case);
+            (self.done)(&row);
+            rows.push(row);
+        }
+        send_text(channel, DONE)?;
+        Ok(rows)
+    }
+}
+
+struct Respond;
+
+impl Role for Respond {
+    type Outcome = usize;
+
+    fn run<P: Provider, K: Kind>(
+        self,
+        Ready { side, memory, window }: &mut Ready<P, K>,
+        plan: &Plan,
+        iterations: u32,
+        channel: &mut Tcp,
+    ) -> Result<usize, Fault> {
+        for case in plan.cases() {
+            expect(channel, side.ctx.provider(), NEXT)?;
+            let schedule = Schedule::new(case, iterations);
+            let mut responder = Responder::new(Port::new(side, memory, *window, case)?, schedule)?;
+            send_text(channel, READY)?;
+            let (mut polls, mut last, mut since) = (0_u32, None, Instant::now());
+            while let Some(round) = responder.awaited() {
+                responder.step()?;
+                responder.settle()?;
+                polls = polls.wrapping_add(1);
+                if polls.is_multiple_of(POLLS) {
+                    if channel.has_news() {
+                        return Err(Fault::OtherSide);
+                    }
+                    if last != Some(round) {
+                        (last, since) = (Some(round), Instant::now());
+                    } else if since.elapsed() > PATIENCE {
+                        return Err(Fault::Stalled { waiting: "the other side's next operation" });
+                    }
                 }
             }
+            responder.end()?;
         }
-        responder.end()?;
+        expect(channel, side.ctx.provider(), DONE)?;
+        Ok(plan.cases.len())
     }
-    expect(channel, side.ctx.provider(), DONE)?;
-    Ok(plan.cases.len())
 }

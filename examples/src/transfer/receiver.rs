@@ -67,6 +67,16 @@ impl<P: Provider, W: Write> Receiver<P, W> {
         self.answered
     }
 
+    /// Whether the own hash was sent, and all that was sent has arrived.
+    pub(super) fn is_over(&self) -> bool {
+        self.answered.is_some() && self.side.endpoint.in_flight() as usize == self.window + NOTES
+    }
+
+    /// The sender's hash.
+    pub(super) fn sent(&self) -> Option<blake3::Hash> {
+        self.sent
+    }
+
     /// Bytes stored.
     pub(super) fn stored(&self) -> u64 {
         self.transfer.as_ref().map_or(0, |transfer| transfer.stored)

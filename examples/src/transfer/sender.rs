@@ -73,6 +73,21 @@ impl<P: Provider, R: Read> Sender<P, R> {
         self.answer.and(self.sent)
     }
 
+    /// The receiver's hash.
+    pub(super) fn answer(&self) -> Option<blake3::Hash> {
+        self.answer
+    }
+
+    /// Bytes of the chunks that the receiver has stored, all those before the first that it has not.
+    pub(super) fn stored(&self) -> u64 {
+        (u64::from(self.oldest) * u64::from(self.options.chunk.get())).min(self.chunks.len())
+    }
+
+    /// Chunks that the file goes in.
+    pub(super) fn chunks(&self) -> u32 {
+        self.chunks.count()
+    }
+
     /// Sends as many chunks as may be in flight, and takes one completion; `false` if there was neither.
     pub(super) fn step(&mut self) -> Result<bool, Fault> {
         let mut moved = false;
