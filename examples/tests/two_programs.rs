@@ -143,8 +143,9 @@ fn a_file_goes_from_one_program_to_the_other() {
     let listening = Listening::start(TRANSFER, &["--output", to_name]);
     let (succeeded, said) = connect(TRANSFER, &listening, &[from_name, "--chunk", "10000"]);
     let (received_well, received) = listening.end();
-    if lacks_writes(&said) {
-        println!("\nskipped: this libefa has no RDMA write");
+    if !said.lines().any(|line| line.contains("capabilities") && line.contains("RDMA_WRITE")) {
+        assert!(!succeeded && said.contains("RDMA_WRITE"), "{said}");
+        println!("\nskipped: no RDMA write of this device by this libefa: no file is sent");
         return;
     }
     assert!(succeeded && received_well, "{said}{received}");
@@ -156,10 +157,4 @@ fn a_file_goes_from_one_program_to_the_other() {
     let (received_well, received) = listening.end();
     assert!(!succeeded && !received_well, "{said}{received}");
     assert!(said.contains("hashes differ") && received.contains("hashes differ"), "{said}{received}");
-}
-
-fn lacks_writes(said: &str) -> bool {
-    said.contains("RDMA_WRITE")
-        && said.contains("error: ")
-        && !said.contains("capabilities RDMA_READ RNR_RETRY CQ_WITH_SGID RDMA_WRITE")
 }
