@@ -30,6 +30,12 @@ pub enum Verb {
     CreateCounter,
     /// Attach a completion counter to a queue pair.
     AttachCounter,
+    /// Make a completion channel.
+    CreateChannel,
+    /// Arm a completion queue.
+    Arm,
+    /// Take an event.
+    TakeEvent,
 }
 
 /// What an errno means in answer to a verb.
@@ -74,6 +80,9 @@ impl fmt::Display for Verb {
             Self::QueryQp => "tell the queue pair's state",
             Self::CreateCounter => "make a completion counter",
             Self::AttachCounter => "attach the completion counter",
+            Self::CreateChannel => "make a completion channel",
+            Self::Arm => "arm the completion queue",
+            Self::TakeEvent => "take an event",
         })
     }
 }
