@@ -40,6 +40,9 @@ use crate::handle;
 /// With a reactor, wait for its file to be readable instead, then [`Channel::take`]. Who takes events takes those of all
 /// queues on the channel, and wakes whoever they belong to: with several tasks that each wait on their own, give each a channel.
 ///
+/// libefa before rdma-core 56 leaves a page mapped for each queue that was on a channel, where the device's doorbell is not
+/// at a page's beginning (H29): there, keep queue pairs rather than make new ones.
+///
 /// Its file is for waiting. Bytes that a program reads from it itself are events that nobody acknowledges, for which the
 /// library then waits when their queue is destroyed.
 #[derive(Clone)]

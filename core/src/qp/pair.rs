@@ -241,9 +241,10 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// Arms its completion queues, for an event on their channel at the next completion of each, and polls once more
     /// (R30): `None` says that one may sleep until the channel has an event.
     ///
-    /// After that sleep take the channel's events, poll until nothing comes, and arm again, in this order. An event may
-    /// turn out to be of what was polled already; none is missing. Arming again before an event came, after polls or
-    /// without, asks for no second one, and a completion that this returns leaves the queues armed.
+    /// After that sleep take the channel's events, poll until nothing comes, and arm again, in this order; post before that,
+    /// not after, since what a library refuses of a post completes without an event ([`DataPath::Verbs`](crate::DataPath)). An
+    /// event may turn out to be of what was polled already; none is missing. Arming again before an event came, after polls
+    /// or without, asks for no second one, and a completion that this returns leaves the queues armed.
     ///
     /// # Errors
     /// What the device answered; it may then not be armed.

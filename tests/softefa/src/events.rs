@@ -199,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn an_event_for_which_there_is_no_room_was_not_raised() {
+        let (file, theirs) = EventFile::asynchronous().unwrap();
+        let raised = (0..1 << 20).take_while(|_| file.raise(7, SQ_DRAINED)).count();
+        assert!(raised >= 1000 && !file.raise(7, SQ_DRAINED), "{raised}");
+        assert_eq!(file.purge(7), Ok(raised as u32));
+        assert!(file.raise(7, SQ_DRAINED));
+        drop(theirs);
+    }
+
+    #[test]
     fn thousands_of_unread_events_are_purged_and_kept_as_well_as_few() {
         let (file, theirs) = EventFile::completions().unwrap();
         for nth in 0..8000u64 {
