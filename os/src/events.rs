@@ -185,7 +185,9 @@ mod tests {
         for (number, event) in [(1, Fatal), (2, RequestError), (3, AccessError), (5, SendQueueDrained)] {
             assert_eq!(AsyncEvent::named(number, Of::QueuePair(qpn)), AsyncEvent::QueuePair { qpn, event });
         }
-        for (number, event) in [(9, Active), (10, PortEvent::Error), (12, PkeyChange), (18, GidChange), (20, SpeedChange)] {
+        for (number, event) in
+            [(9, Active), (10, PortEvent::Error), (12, PkeyChange), (18, GidChange), (20, SpeedChange)]
+        {
             assert_eq!(AsyncEvent::named(number, Of::Port(1)), AsyncEvent::Port { port: 1, event });
         }
         assert_eq!(AsyncEvent::named(8, Of::Port(0)), AsyncEvent::DeviceFatal);

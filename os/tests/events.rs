@@ -134,7 +134,9 @@ fn r30_ten_thousand_messages_come_by_events_and_no_wake_up_is_lost() {
                 free.push(slice);
                 got += 1;
             }
-            println!("figure: {MESSAGES} messages by events over the {path} path: slept {slept} times, {for_nothing} for nothing");
+            println!(
+                "figure: {MESSAGES} messages by events over the {path} path: slept {slept} times, {for_nothing} for nothing"
+            );
             assert!(slept > 10, "it hardly slept");
         });
     });
@@ -325,7 +327,7 @@ fn r30_queues_that_end_while_another_thread_takes_their_events_wait_for_nobody()
                     qp.post_recv(pd.register(vec![0; 16]).unwrap().1, Token(1)).unwrap();
                     let _ = qp.arm().unwrap();
                     qp.post(to_itself.send_inline(b"x"), Token(2)).unwrap();
-                    if round % 3 > 0 {
+                    if !round.is_multiple_of(3) {
                         while qp.in_flight() > 0 {
                             qp.poll();
                         }

@@ -4,7 +4,6 @@
 //! no post and its completion: text (`Display`, addresses parsed from text), `PeerTable`'s `insert` and `remove`
 //! (heapless), and `Pool::into_slice` (the standard library's sort).
 
-use efa_core::{Notified, Token};
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
@@ -14,6 +13,7 @@ use efa_core::qp::{
 };
 use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
 use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, Received, RecvTarget, SendSource, WritableBuffer};
+use efa_core::{Notified, Token};
 
 use crate::stub::Stub;
 use crate::{any, used};

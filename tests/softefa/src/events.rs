@@ -96,7 +96,7 @@ impl EventFile {
         let mut record = [0; ASYNC];
         record[..8].copy_from_slice(&element.to_ne_bytes());
         record[8..12].copy_from_slice(&event.to_ne_bytes());
-        sys::write(self.write.as_raw_fd(), &record[..self.record]) .is_ok()
+        sys::write(self.write.as_raw_fd(), &record[..self.record]).is_ok()
     }
 
     /// Takes an object's records out; how many there were.

@@ -171,7 +171,11 @@ impl Context {
             self.progress.watch(events);
         }
         let wide_ids = flags & WITH_64_BIT_IDS != 0;
-        let handle = self.enter(Object::Cq(CompletionQueue { cq, events, element, async_raised: AtomicU32::new(0), wide_ids, memory }), &[], made);
+        let handle = self.enter(
+            Object::Cq(CompletionQueue { cq, events, element, async_raised: AtomicU32::new(0), wide_ids, memory }),
+            &[],
+            made,
+        );
         call.put(attr::CQ_RESP_CQE, &entries.to_ne_bytes())?;
         call.put(attr::UHW_OUT, &answer.u16(24, handle as u16).0)?;
         call.put_number(attr::HANDLE, handle)
