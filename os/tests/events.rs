@@ -320,7 +320,7 @@ fn r30_queues_that_end_while_another_thread_takes_their_events_wait_for_nobody()
                         taken
                     })
                 });
-                for round in 0..300 {
+                for round in 0..300u64 {
                     let on_channel = pd.on_channel(&channel);
                     let mut qp = on_channel.endpoint(ctx.require::<Basic>().unwrap(), Depth::new(4, 4)).unwrap();
                     let (to_itself, _) = introduce(&qp, &qp).unwrap();
