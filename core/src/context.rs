@@ -6,6 +6,7 @@ use crate::error::Limit;
 use crate::flags::Access;
 use crate::memory::Mr;
 use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice};
+use crate::notify::{Notified, Notifies};
 use crate::provider::Provider;
 use crate::qp::{AnyQueuePair, Depth, Endpoint, Group, QpKind, QueuePair, Reset};
 use crate::ring::Word;
@@ -134,6 +135,54 @@ impl<P: Provider> ProtectionDomain<P> {
             return Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit });
         }
         Group::create(&self.provider, &self.pd, entries)
+    }
+
+    /// The same domain, to make queue pairs and groups in that can be waited for: their completion queues raise events on
+    /// `channel`, once each time that they were armed (R30).
+    ///
+    /// [`QueuePair::arm`] and [`Group::arm`] ask for an event, poll once more, and say with `None` that one may sleep. Memory
+    /// and peers are the domain's as before, and several queue pairs may be on one channel.
+    ///
+    /// ```
+    /// # #[cfg(feature = "alloc")] {
+    /// use core::future::poll_fn;
+    /// use core::task::Poll;
+    /// use efa_core::qp::{Depth, Endpoint, Srd};
+    /// use efa_core::soft::{Profile, SoftChannel, SoftDevice};
+    /// use efa_core::work::Event;
+    /// use efa_core::{Context, Error, Notified};
+    ///
+    /// let ctx = Context::open(SoftDevice::new(Profile::RDMA));
+    /// let channel = ctx.provider().channel()?;
+    /// let pd = ctx.alloc_pd()?;
+    /// let mut endpoint = pd.on_channel(&channel).endpoint(ctx.require::<Srd>()?, Depth::new(8, 8))?;
+    ///
+    /// /// The next completion. Dropping this future loses nothing: what is in flight is the queue pair's.
+    /// async fn next(qp: &mut Endpoint<Notified<SoftDevice>>, channel: &SoftChannel) -> Result<Event, Error> {
+    ///     poll_fn(|cx| {
+    ///         if let Some(event) = qp.poll() {
+    ///             return Poll::Ready(Ok(event));
+    ///         }
+    ///         // What was raised so far is no news; then the waker, before the queues are armed and looked at once more.
+    ///         channel.take();
+    ///         channel.register(cx.waker());
+    ///         match qp.arm() {
+    ///             Ok(Some(event)) => Poll::Ready(Ok(event)),
+    ///             Ok(None) => Poll::Pending,
+    ///             Err(error) => Poll::Ready(Err(error)),
+    ///         }
+    ///     })
+    ///     .await
+    /// }
+    /// # let _ = (&mut endpoint, next);
+    /// # }
+    /// # Ok::<(), efa_core::Error>(())
+    /// ```
+    pub fn on_channel(&self, channel: &P::Channel) -> ProtectionDomain<Notified<P>>
+    where
+        P: Notifies,
+    {
+        ProtectionDomain { provider: Notified::new(self.provider.clone(), channel.clone()), pd: self.pd.clone() }
     }
 
     /// Registers memory for this side's own operations: peers have no right to it.

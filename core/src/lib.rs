@@ -18,7 +18,7 @@
 //! | [`flow`] | counting arrivals, restoring an order, receive credits |
 //! | [`wire`] | the bytes that travel between hosts |
 //! | [`entry`], [`ring`] | the device's queue entries, and the data path over them |
-//! | [`Provider`] | the hardware abstraction: implemented by whoever drives a device |
+//! | [`Provider`], [`Notifies`] | the hardware abstraction: implemented by whoever drives a device, without events and with |
 //! | [`soft`] | the software device (feature `soft`) |
 //!
 //! A queue pair is of one of EFA's two types: [`Srd`](qp::Srd), reliable and with RDMA, or [`Ud`](qp::Ud), whose SENDs
@@ -92,6 +92,7 @@ mod gid;
 mod id;
 mod leaks;
 pub mod memory;
+mod notify;
 mod numbered;
 pub mod opcode;
 pub mod peer;
@@ -111,4 +112,5 @@ pub use error::{Error, Limit, Refused, Verb};
 pub use gid::{Gid, ParseGidError};
 pub use id::{Ahn, DeviceId, Incarnation, LKey, PdId, Qkey, Qpn, RKey, Token};
 pub use leaks::Leaks;
+pub use notify::{Arms, Notified, Notifies};
 pub use provider::{CqInit, CqRing, Provider, QpInit, Queues, RecvRing, SendRing};

@@ -10,9 +10,9 @@ use efa_core::qp::{
     Rts, Sqd, Sqe, Srd,
 };
 use efa_core::ring::Slot;
-use efa_core::soft::SoftDevice;
+use efa_core::soft::{SoftChannel, SoftDevice};
 use efa_core::work::{Batch, Event, Imm, NoImm, Read, Send as SendOp, SendInline, Write};
-use efa_core::{Context, Granted, ProtectionDomain, Refused};
+use efa_core::{Arms, Context, Granted, Notified, Notifies, ProtectionDomain, Refused};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::ops::{Deref, DerefMut, Index};
 
@@ -39,6 +39,14 @@ assert_not_impl_any!(Group<SoftDevice, Srd, 4>: Clone, Copy);
 assert_not_impl_any!(Member<'static, SoftDevice, Srd>: Clone, Copy, DerefMut);
 assert_impl_all!(Group<SoftDevice, Srd, 4>: Send);
 assert_impl_all!(MemberId: Copy, Send, Sync);
+
+// R30: what is on a channel is as any other, and moves to the thread that sleeps; channels are shared.
+assert_impl_all!(QueuePair<Notified<SoftDevice>, Rts, Srd>: Send, Sync);
+assert_impl_all!(Group<Notified<SoftDevice>, Srd, 4>: Send);
+assert_impl_all!(SoftChannel: Clone, Send, Sync);
+assert_not_impl_any!(SoftDevice: Arms);
+assert_not_impl_any!(Notified<SoftDevice>: Notifies);
+assert_impl_all!(Notified<SoftDevice>: Arms);
 
 // R01: the states without a transition to each other.
 assert_not_impl_any!(Reset: MovesTo<Rtr>, MovesTo<Rts>, MovesTo<Sqd>, MovesTo<Sqe>, MovesTo<Err>);

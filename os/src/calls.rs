@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use efa_core::qp::{Depth, SendOnly, Ud};
-use efa_core::{Context, DataPath, Token};
+use efa_core::flags::{QpAttrMask as Mask, SendOps};
+use efa_core::qp::{Depth, QpAttr, QpState, QpType, SendOnly, Ud};
+use efa_core::{Context, CqInit, DataPath, ProtectionDomain, Provider, QpInit, Token};
 
 use crate::Device;
 use crate::loader::{Table, called, table};
@@ -50,5 +51,47 @@ fn use_all(device: Device) {
         ud.poll();
     }
     drop(srd.query().unwrap());
+    events(&ctx, &pd);
     assert_eq!((ctx.leaks().queue_pairs(), ctx.leaks().regions(), ctx.leaks().objects()), (0, 0, 0));
+}
+
+/// An event of a completion queue, and the asynchronous one of a drained send queue.
+fn events(ctx: &Context<Device>, pd: &ProtectionDomain<Device>) {
+    let device = ctx.provider();
+    let channel = device.channel().unwrap();
+    let kind = ctx.require::<SendOnly>().unwrap();
+    let mut qp = pd.on_channel(&channel).endpoint(kind, Depth::new(4, 4)).unwrap();
+    let (to_itself, _) = efa_core::connect::introduce(&qp, &qp).unwrap();
+    qp.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+    assert!(qp.arm().unwrap().is_none());
+    qp.post(to_itself.send_inline(b"x"), Token(2)).unwrap();
+    assert!(channel.wait(None).unwrap() > 0);
+
+    let cq = device.create_cq(&CqInit { entries: 256, sgid: false, unsolicited: false }).unwrap();
+    let init = QpInit {
+        qp_type: QpType::Ud,
+        send_depth: device.limits().min_send_depth,
+        recv_depth: 1,
+        send_sge: 1,
+        recv_sge: 1,
+        entry_size: 64,
+        inline: 0,
+        inline_write: false,
+        ops: SendOps::SEND,
+        unsolicited: false,
+    };
+    let mut qp = device.create_qp(&device.alloc_pd().unwrap(), &cq, &cq, &init).unwrap();
+    let to_init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
+    device.modify_qp(&mut qp, &QpAttr::to(QpState::Init, to_init)).unwrap();
+    device.modify_qp(&mut qp, &QpAttr::to(QpState::Rtr, Mask::STATE)).unwrap();
+    device.modify_qp(&mut qp, &QpAttr::to(QpState::Rts, Mask::STATE | Mask::SQ_PSN)).unwrap();
+    let drained = QpAttr::to(QpState::Sqd, Mask::STATE | Mask::EN_SQD_ASYNC_NOTIFY);
+    device.modify_qp(&mut qp, &QpAttr { sqd_async_notify: true, ..drained }).unwrap();
+    let mut events = device.events().unwrap();
+    // Not every device tells.
+    let told = (0..1000).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        events.next()
+    });
+    assert!(told.is_none_or(|event| event.is_ok()));
 }

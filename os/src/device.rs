@@ -101,6 +101,10 @@ impl Device {
         Ok(Self(Arc::new(inner)))
     }
 
+    pub(crate) fn context(&self) -> &Arc<handle::Context> {
+        &self.0.context
+    }
+
     /// The node's GUID.
     pub fn guid(&self) -> u64 {
         self.0.guid
@@ -157,7 +161,7 @@ impl Inner {
         };
         let probe = |send_depth| {
             let pd = handle::Pd::alloc(&self.context)?;
-            let cq = handle::Cq::create(&self.context, &cq_init)?;
+            let cq = handle::Cq::create(&self.context, &cq_init, None)?;
             handle::Qp::create(&pd, &cq, &cq, &qp_init(send_depth))
         };
         // What cannot be learned now, since there is no queue pair left for one, is told when one is made.
@@ -231,6 +235,16 @@ pub struct Pd(Arc<handle::Pd>);
 /// A completion queue of a [`Device`].
 #[derive(Clone)]
 pub struct Cq(Arc<handle::Cq>);
+
+impl Cq {
+    pub(crate) fn of(handle: Arc<handle::Cq>) -> Self {
+        Self(handle)
+    }
+
+    pub(crate) fn handle(&self) -> &handle::Cq {
+        &self.0
+    }
+}
 
 /// A queue pair of a [`Device`].
 pub struct Qp(handle::Qp);
@@ -349,7 +363,7 @@ unsafe impl Provider for Device {
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<Cq, Error> {
-        handle::Cq::create(&self.0.context, init).map(Cq)
+        handle::Cq::create(&self.0.context, init, None).map(Cq)
     }
 
     fn create_qp(&self, pd: &Pd, send: &Cq, recv: &Cq, init: &QpInit) -> Result<Qp, Error> {

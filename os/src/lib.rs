@@ -31,6 +31,7 @@
 //! |---|---|
 //! | `list` | the devices, and which of them are EFA's |
 //! | `device` | the provider |
+//! | `channel`, `events` | files to sleep on: for completions, and for what a device tells unasked |
 //! | `handle` | the device's objects, which release what they own |
 //! | `verbs` | the data path through the library's calls |
 //! | `fork` | what a fork does to registered memory |
@@ -52,8 +53,10 @@ mod any;
 mod calls;
 #[cfg(feature = "soft")]
 pub mod carrier;
+mod channel;
 mod device;
 mod error;
+mod events;
 mod explain;
 mod ffi;
 mod fork;
@@ -69,8 +72,10 @@ mod verbs;
 pub use absent::Absent;
 #[cfg(feature = "soft")]
 pub use any::{AnyCq, AnyDevice, AnyPd, AnyQp, Choice, Chosen};
+pub use channel::Channel;
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
+pub use events::{AsyncEvent, AsyncEvents, PortEvent, QueuePairEvent};
 pub use explain::Explained;
 pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};

@@ -5,6 +5,9 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use common::on_each_path;
 use efa_core::Token;
 use efa_core::qp::{Depth, SendOnly};
@@ -17,10 +20,11 @@ fn resources() -> (usize, usize) {
 
 #[test]
 fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() {
-    let rounds: u32 = std::env::var("EFA_OS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    let lives: u32 = std::env::var("EFA_OS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
     on_each_path("soak", |[ctx, _]| {
         let path = ctx.data_path();
         drop(ctx);
+        let rounds = AtomicU32::new(0);
         let round = || {
             for listed in efa_os::list().unwrap() {
                 let ctx = efa_core::Context::open(listed.open_with(path).unwrap());
@@ -29,13 +33,31 @@ fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() 
                 let (peer, _) = efa_core::connect::introduce(&endpoint, &endpoint).unwrap();
                 endpoint.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
                 endpoint.post(peer.send_inline(b"hello"), Token(2)).unwrap();
+                // The same on a completion channel, in turn with its event unread, taken, or still to come.
+                let channel = ctx.provider().channel().unwrap();
+                let kind = ctx.require::<SendOnly>().unwrap();
+                let mut waiting = pd.on_channel(&channel).endpoint(kind, Depth::new(4, 4)).unwrap();
+                waiting.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(3)).unwrap();
+                assert!(waiting.arm().unwrap().is_none());
+                let (to_waiting, _) = efa_core::connect::introduce(&endpoint, &waiting).unwrap();
+                endpoint.post(to_waiting.send_inline(b"hello"), Token(4)).unwrap();
+                let nth = rounds.fetch_add(1, Ordering::Relaxed);
+                if !nth.is_multiple_of(3) {
+                    while endpoint.in_flight() > 1 {
+                        endpoint.poll();
+                    }
+                }
+                if nth % 3 == 2 {
+                    assert!(channel.wait(Some(Duration::from_secs(10))).unwrap() > 0);
+                }
+                drop(ctx.provider().events().unwrap());
             }
         };
         (0..20).for_each(|_| round());
         let before = resources();
-        (0..rounds).for_each(|_| round());
+        (0..lives).for_each(|_| round());
         let after = resources();
-        println!("figure: {rounds} lives over the {path} path: files and mappings {before:?} before, {after:?} after");
+        println!("figure: {lives} lives over the {path} path: files and mappings {before:?} before, {after:?} after");
         // What leaks, leaks in each round; a thread's stack may come or go besides.
         assert!(after.0 <= before.0 + 2 && after.1 <= before.1 + 4, "{before:?}, {after:?}");
     });

@@ -62,6 +62,10 @@ pub enum Limit {
     ReorderWindow,
     /// Completion counters.
     Counters,
+    /// Completion channels.
+    Channels,
+    /// A completion vector, of those that a device has.
+    CompletionVector,
 }
 
 impl Limit {
@@ -114,6 +118,8 @@ impl fmt::Display for Limit {
             Self::Parts => "parts of one operation",
             Self::ReorderWindow => "messages held back for their turn",
             Self::Counters => "completion counters",
+            Self::Channels => "completion channels",
+            Self::CompletionVector => "the completion vector",
         })
     }
 }

@@ -30,6 +30,12 @@ pub enum Verb {
     CreateCounter,
     /// Attach a completion counter to a queue pair.
     AttachCounter,
+    /// Make a completion channel.
+    CreateChannel,
+    /// Arm a completion queue.
+    Arm,
+    /// Take an event.
+    TakeEvent,
 }
 
 /// What an errno means in answer to a verb.
@@ -47,6 +53,10 @@ impl fmt::Display for Errno {
                  that was not made to tell it (R22)"
             }
             (22, Verb::ModifyQp) => "EINVAL: the state or the attributes do not fit the device's table (R01)",
+            (95, Verb::CreateCq) => {
+                "EOPNOTSUPP: of what the queue was to be the device has none; if that is completion events, then on the \
+                 direct data path of libefa before rdma-core 60 none can be asked for, and over the verbs path they can (R30)"
+            }
             (95, Verb::ModifyQp) => "EOPNOTSUPP: port 1 and partition key index 0 are EFA's only ones (R01)",
             (12, Verb::CreateAh) => "ENOMEM: the device's table of address handles is full (R28)",
             (12, Verb::RegMr) => {
@@ -74,6 +84,9 @@ impl fmt::Display for Verb {
             Self::QueryQp => "tell the queue pair's state",
             Self::CreateCounter => "make a completion counter",
             Self::AttachCounter => "attach the completion counter",
+            Self::CreateChannel => "make a completion channel",
+            Self::Arm => "arm the completion queue",
+            Self::TakeEvent => "take an event",
         })
     }
 }

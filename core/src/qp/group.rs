@@ -16,7 +16,7 @@ use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
 use crate::ring::{CompletionQueue, Consumed, Serves};
 use crate::work::{Batch, Event, Operation, RecvTarget};
-use crate::{Caps, Error, Qkey, Refused, Token};
+use crate::{Arms, Caps, Error, Qkey, Refused, Token};
 
 /// Up to `N` queue pairs of kind `K` with one completion queue for all of them.
 ///
@@ -216,6 +216,19 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
                 return Some((MemberId { index: index as u16, id: inner.identity.id }, event));
             }
         }
+    }
+
+    /// Arms its completion queue, for an event on its channel at the next completion of any of its queue pairs, and polls
+    /// once more (R30): `None` says that one may sleep until the channel has an event. As [`QueuePair::arm`].
+    ///
+    /// # Errors
+    /// What the device answered; it may then not be armed.
+    pub fn arm(&mut self) -> Result<Option<(MemberId, Event)>, Error>
+    where
+        P: Arms,
+    {
+        self.provider.arm_cq(&self.cq, self.queue.consumed())?;
+        Ok(self.poll())
     }
 
     /// Ends a queue pair in R34's order: to ERR, poll until nothing of it is in flight or `expired` says so, destroy.

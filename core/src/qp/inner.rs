@@ -17,7 +17,7 @@ use crate::memory::Buffers;
 use crate::provider::{Provider, QpInit};
 use crate::ring::{Finished, RecvQueue, SendQueue};
 use crate::work::{Event, Failure, Stats};
-use crate::{Caps, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
+use crate::{Arms, Caps, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
 #[derive(Debug)]
@@ -182,6 +182,21 @@ impl<P: Provider> Inner<P> {
             }
             Completions::One(_) => self.provider.collect(&self.handles.recv),
             Completions::Grouped => {}
+        }
+    }
+
+    /// Asks for an event of its own completion queues.
+    pub(super) fn arm(&mut self) -> Result<(), Error>
+    where
+        P: Arms,
+    {
+        match &self.completions {
+            Completions::Own { send, recv, .. } => {
+                self.provider.arm_cq(&self.handles.send, send.consumed())?;
+                self.provider.arm_cq(&self.handles.recv, recv.consumed())
+            }
+            Completions::One(queue) => self.provider.arm_cq(&self.handles.recv, queue.consumed()),
+            Completions::Grouped => Ok(()),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::flags::QpAttrMask;
 use crate::provider::Provider;
 use crate::wire::{EndpointInfo, Hello, HelloFrame};
 use crate::work::{Event, Failure, Stats};
-use crate::{Error, Incarnation, PdId, Qkey, Qpn, Refused};
+use crate::{Arms, Error, Incarnation, PdId, Qkey, Qpn, Refused};
 
 /// A queue pair in state `S`, of kind `K`: the one object that posts, polls and is reached by peers.
 ///
@@ -236,6 +236,24 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.inner.poll()
+    }
+
+    /// Arms its completion queues, for an event on their channel at the next completion of each, and polls once more
+    /// (R30): `None` says that one may sleep until the channel has an event.
+    ///
+    /// After that sleep take the channel's events, poll until nothing comes, and arm again, in this order; post before that,
+    /// not after, since what a library refuses of a post completes without an event ([`DataPath::Verbs`](crate::DataPath)). An
+    /// event may turn out to be of what was polled already; none is missing. Arming again before an event came, after polls
+    /// or without, asks for no second one, and a completion that this returns leaves the queues armed.
+    ///
+    /// # Errors
+    /// What the device answered; it may then not be armed.
+    pub fn arm(&mut self) -> Result<Option<Event>, Error>
+    where
+        P: Arms,
+    {
+        self.inner.arm()?;
+        Ok(self.inner.poll())
     }
 
     /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by

@@ -27,6 +27,8 @@ pub(crate) struct CompletionQueue {
     /// What the first quad of a good completion is, where `mask` is set; its phase flips at the wrap.
     expected: Quad,
     mask: Quad,
+    /// How often it was gone through.
+    rounds: u32,
 }
 
 // SAFETY: the ring is this queue's alone on this side, and atomic.
@@ -100,6 +102,7 @@ impl CompletionQueue {
             stride,
             expected: expected | PHASE,
             mask: mask | good,
+            rounds: 0,
         }
     }
 
@@ -160,9 +163,19 @@ impl CompletionQueue {
         Rest([third, fourth])
     }
 
+    /// Entries that were consumed so far.
+    pub(crate) fn consumed(&self) -> u32 {
+        self.rounds.wrapping_mul(self.entries()).wrapping_add(self.entries_to(self.next))
+    }
+
     /// Entries that it holds.
     pub(crate) fn entries(&self) -> u32 {
-        let words = (self.end.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
+        self.entries_to(self.end)
+    }
+
+    /// Entries before one of the ring.
+    fn entries_to(&self, entry: NonNull<AtomicWord>) -> u32 {
+        let words = (entry.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
         // Never by 0, which the compiler cannot see.
         words.checked_div(self.stride).map_or(0, |entries| entries as u32)
     }
@@ -181,6 +194,7 @@ impl CompletionQueue {
     fn wrap(&mut self) {
         self.next = self.base;
         self.expected ^= PHASE;
+        self.rounds = self.rounds.wrapping_add(1);
     }
 }
 

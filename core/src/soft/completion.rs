@@ -110,6 +110,9 @@ impl State {
         }
         if let Some(cq) = self.cq_mut(index) {
             cq.write(sub, first, second, rest);
+            if let Some(channel) = cq.channel() {
+                self.raise_if_due(index, channel);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 use core::mem;
 use core::ptr::NonNull;
 
+use super::channel::SoftChannel;
 use super::given::{CqMemory, QpRings};
 use super::notify::Notify;
 use super::queue::{Besides, Cq, SUB_CQS};
@@ -129,6 +130,8 @@ pub struct SoftCq {
     ring: CqRing,
     /// Whether it tells arrivals that consume no receive.
     unsolicited: bool,
+    /// Where its events go: kept for as long as it may raise any.
+    channel: Option<SoftChannel>,
 }
 
 /// A queue pair of a software device. One that is dropped alive is destroyed, or leaked and counted. Its rings
@@ -175,7 +178,7 @@ impl Clone for SoftCq {
         if let Some(cq) = self.device.owner.lock().cq_mut(self.index) {
             count(&mut cq.handles);
         }
-        Self { device: self.device.clone(), ..*self }
+        Self { device: self.device.clone(), channel: self.channel.clone(), ..*self }
     }
 }
 
@@ -330,7 +333,7 @@ unsafe impl Provider for SoftDevice {
     }
 
     fn create_cq(&self, init: &CqInit) -> Result<SoftCq, Error> {
-        self.make_cq(init, None)
+        self.make_cq(init, None, None)
     }
 
     fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
@@ -368,7 +371,12 @@ unsafe impl Provider for SoftDevice {
 }
 
 impl SoftDevice {
-    pub(super) fn make_cq(&self, init: &CqInit, given: Option<CqMemory>) -> Result<SoftCq, Error> {
+    pub(super) fn make_cq(
+        &self,
+        init: &CqInit,
+        given: Option<CqMemory>,
+        channel: Option<SoftChannel>,
+    ) -> Result<SoftCq, Error> {
         let entries = verbs::check_cq(self.owner.caps, &self.owner.limits, init)?;
         let entry_size = if init.sgid { 32 } else { 16 };
         let mut state = self.owner.lock();
@@ -405,6 +413,7 @@ impl SoftDevice {
             doorbell.clear();
             Notify::new(doorbell, produced)
         });
+        let notify = notify.or_else(|| Some(Notify::on(channel.as_ref()?.index(), produced)));
         // SAFETY: the block has the entries and goes where the ring goes; memory that was given is by its giver's word.
         let all = unsafe { Ring::new(base, entries * rings, entry_size / 8) };
         if mover.is_none() {
@@ -416,7 +425,7 @@ impl SoftDevice {
         }
         drop(state);
         let ring = CqRing { base, entries, entry_size };
-        Ok(SoftCq { device: self.clone(), index, ring, unsolicited: init.unsolicited })
+        Ok(SoftCq { device: self.clone(), index, ring, unsolicited: init.unsolicited, channel })
     }
 
     pub(super) fn make_qp(

@@ -62,7 +62,7 @@ impl SoftDevice {
     /// program's writes are. Rings that are moved to are valid now, from then on what the mover can bear, and the queue
     /// is given to [`SoftDevice::create_qp_in`] alone.
     pub unsafe fn create_cq_in(&self, init: &CqInit, memory: CqMemory) -> Result<SoftCq, Error> {
-        self.make_cq(init, Some(memory))
+        self.make_cq(init, Some(memory), None)
     }
 
     /// [`Provider::create_qp`] with rings and doorbells given by the caller; it clears the doorbells. The queue pair has no slots

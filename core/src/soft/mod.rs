@@ -12,7 +12,8 @@
 //! |---|---|
 //! | `profile`, `faults`, `counters` | what goes in, what comes out |
 //! | `device` | the provider and its handles |
-//! | `given`, `notify` | queues in the driver's own memory, and events |
+//! | `given` | queues in the driver's own memory |
+//! | `notify`, `channel` | when a completion queue raises an event, and who is woken by it |
 //! | `tally` | completion counters |
 //! | `pair` | two connected endpoints, for tests |
 //! | `storage` | tables in static memory or on the heap |
@@ -23,6 +24,7 @@
 //! | `hostile` | the same with loss, delay, pieces and death |
 //! | `link` | devices of other wires, reached by frames (feature `alloc`; else `unlinked`) |
 
+mod channel;
 mod completion;
 mod counters;
 mod datagram;
@@ -51,6 +53,7 @@ mod unlinked;
 mod verbs;
 mod wire;
 
+pub use channel::SoftChannel;
 pub use counters::Counters;
 pub use device::{SoftCq, SoftDevice, SoftPd, SoftQp};
 pub use given::{CqMemory, QpRings};

@@ -64,6 +64,17 @@ impl Cq {
         self.notify.as_mut().is_some_and(|notify| notify.take(total))
     }
 
+    /// The channel that its events go to, if it has one.
+    #[inline(always)]
+    pub(super) fn channel(&self) -> Option<u16> {
+        self.notify.as_ref()?.channel()
+    }
+
+    /// What raises them.
+    pub(super) fn notify_mut(&mut self) -> Option<&mut Notify> {
+        self.notify.as_mut()
+    }
+
     /// Writes an entry into a ring that there is: the phase last. `first` has it as zero.
     #[inline(always)]
     pub(super) fn write(&mut self, sub: u8, first: Quad, second: Quad, rest: [Quad; 2]) {

@@ -7,6 +7,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::channel::Channel;
 use super::objects::{AhCell, MrCell};
 use super::queue::Cq;
 use super::ring::{Doorbells, Line, SlotCell};
@@ -21,7 +22,7 @@ use crate::{Error, Limits};
 ///
 /// `QPS` queue pairs of up to `DEPTH` sends and receives, a power of two up to 8192, or half as many sends in wide
 /// entries, which take two places each (R18); twice as many
-/// completion queues of up to `4 * DEPTH` entries, domains and completion counters; `REGIONS` memory regions; `4 * QPS`
+/// completion queues of up to `4 * DEPTH` entries, domains and completion counters; `QPS` completion channels; `REGIONS` memory regions; `4 * QPS`
 /// address handles.
 ///
 /// ```
@@ -60,6 +61,7 @@ struct Tables<const QPS: usize, const DEPTH: usize, const REGIONS: usize> {
     packets: [[Packet; DEPTH]; QPS],
     order: [[u16; DEPTH]; QPS],
     tallies: [[Option<Tally>; 2]; QPS],
+    channels: [Option<Channel>; QPS],
 }
 
 // SAFETY: wire and tables are reached by the one call that started it, and through the wire's lock from then on.
@@ -93,6 +95,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
                 packets: [[Packet::FREE; DEPTH]; QPS],
                 order: [[0; DEPTH]; QPS],
                 tallies: [[None; 2]; QPS],
+                channels: [const { None }; QPS],
             }),
             doorbells: [const { Doorbells::new() }; QPS],
             mrs: [const { MrCell::new() }; REGIONS],
@@ -129,6 +132,7 @@ impl<const QPS: usize, const DEPTH: usize, const REGIONS: usize> Storage<QPS, DE
             packets: Slab::Static(&mut packets[..count]),
             order: Slab::Static(&mut tables.order.as_flattened_mut()[..count]),
             tallies: Slab::Static(tables.tallies.as_flattened_mut()),
+            channels: Slab::Static(&mut tables.channels),
         };
         let shared = Shared {
             doorbells: SharedSlab::Static(&self.doorbells),
@@ -209,6 +213,7 @@ pub(super) fn on_heap(mut config: Config) -> Owner {
         packets: Slab::Heap(table(packets, || Packet::FREE)),
         order: Slab::Heap(table(packets, || 0)),
         tallies: Slab::Heap(table(2 * qps, || None)),
+        channels: Slab::Heap(table(qps, || None)),
     };
     let shared = Shared {
         doorbells: SharedSlab::Heap(table(qps, Doorbells::new)),

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use super::channel::Channel;
 use super::completion::Arrival;
 use super::faults::{Overruns, VERBS};
 use super::hostile::Trial;
@@ -51,6 +52,7 @@ pub(super) struct Slabs {
     pub(super) packets: Slab<Packet>,
     pub(super) order: Slab<u16>,
     pub(super) tallies: Slab<Option<Tally>>,
+    pub(super) channels: Slab<Option<Channel>>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub(super) struct State {
     /// Whether messages need more than to be delivered, and completions more than to be written.
     pub(super) hostile: bool,
     pub(super) watching: bool,
+    /// Somebody is to be woken when the lock is free.
+    pub(super) wakes: bool,
     /// For messages to devices that are not on this wire.
     #[cfg(feature = "alloc")]
     pub(super) link: Option<alloc::boxed::Box<super::link::Link>>,
@@ -299,6 +303,7 @@ impl State {
             steps: 0,
             hostile: config.faults.on_wire(),
             watching: config.faults.overruns != Overruns::Unseen,
+            wakes: false,
             #[cfg(feature = "alloc")]
             link: None,
             rng: config.seed,

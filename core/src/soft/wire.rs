@@ -175,7 +175,31 @@ impl DerefMut for Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        if self.wakes {
+            return self.wake();
+        }
+        self.unlock();
+    }
+}
+
+impl Guard<'_> {
+    #[inline(always)]
+    fn unlock(&self) {
         self.0.locked.store(false, Ordering::Release);
+    }
+
+    /// Unlocks, and wakes whoever waits for an event: not before, since a waker runs code of the program's, which may
+    /// ask the device for anything.
+    #[cold]
+    fn wake(&mut self) {
+        loop {
+            let waker = self.next_to_wake();
+            self.unlock();
+            let Some(waker) = waker else { return };
+            waker.wake();
+            // Locked again: its own drop would unlock.
+            core::mem::forget(self.0.lock());
+        }
     }
 }
 

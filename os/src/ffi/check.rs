@@ -15,7 +15,8 @@ use crate::loader::Table;
 
 fn declarations() -> Registered {
     let parts = [super::device::registered, super::memory::registered, super::cq::registered];
-    let parts = parts.into_iter().chain([super::qp::registered as fn() -> _, super::efadv::registered]);
+    let more = [super::qp::registered as fn() -> _, super::efadv::registered, super::events::registered];
+    let parts = parts.into_iter().chain(more);
     parts.fold(Registered { structs: Vec::new(), constants: Vec::new() }, |mut all, part| {
         let part = part();
         all.structs.extend(part.structs);

@@ -1,11 +1,11 @@
-//! Devices, contexts, ports, events.
+//! Devices, contexts, ports.
 
 #![forbid(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_void};
 
 use super::layout::layouts;
-use super::{IbvQp, IbvQpInitAttrEx, IbvRecvWr};
+use super::{IbvCq, IbvQp, IbvQpInitAttrEx, IbvRecvWr};
 
 /// A pointer to a function that is never called through it.
 pub(crate) type Unused = *mut c_void;
@@ -47,7 +47,7 @@ layouts! {
         dealloc_mw: Unused,
         _compat_create_cq: Unused,
         poll_cq: Unused,
-        req_notify_cq: Unused,
+        req_notify_cq: Option<unsafe extern "C" fn(*mut IbvCq, c_int) -> c_int>,
         _compat_cq_event: Unused,
         _compat_resize_cq: Unused,
         _compat_destroy_cq: Unused,

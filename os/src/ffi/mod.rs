@@ -3,7 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `layout` | the macro that declares, and registers for the comparison with C |
-//! | `device` | devices, contexts, ports, events |
+//! | `device` | devices, contexts, ports |
+//! | `events` | events |
 //! | `memory` | domains, regions, address handles |
 //! | `cq`, `qp` | completion queues, queue pairs |
 //! | `efadv` | libefa's own |
@@ -16,6 +17,7 @@ mod check;
 mod cq;
 mod device;
 mod efadv;
+mod events;
 pub(crate) mod layout;
 mod memory;
 mod qp;
@@ -24,6 +26,7 @@ mod zeroed;
 pub(crate) use cq::*;
 pub(crate) use device::*;
 pub(crate) use efadv::*;
+pub(crate) use events::*;
 pub(crate) use memory::*;
 pub(crate) use qp::*;
 pub(crate) use zeroed::Zeroed;

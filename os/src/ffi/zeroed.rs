@@ -29,6 +29,7 @@ zeroed!(
     IbvGid,
     IbvAhAttr,
     IbvCqInitAttrEx,
+    IbvAsyncEvent,
     IbvQpInitAttr,
     IbvQpInitAttrEx,
     IbvQpAttr,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 
 use super::ah::Handles;
+use super::events::Served;
 use super::{answered, made};
 use crate::error::{answer, errno};
 use crate::explain::Usage;
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) leaks: Leaks,
     /// What is in use of it.
     pub(crate) usage: Usage,
+    /// Which completion queues its queue pairs have.
+    pub(super) served: Served,
     /// How its queue pairs are posted on.
     pub(crate) path: DataPath,
 }
@@ -43,7 +46,8 @@ impl Context {
         // SAFETY: by the caller's word.
         let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        Ok(Self { raw, table, leaks: Leaks::new(), usage: Usage::default(), path: DataPath::Direct })
+        let (leaks, usage, served) = (Leaks::new(), Usage::default(), Served::default());
+        Ok(Self { raw, table, leaks, usage, served, path: DataPath::Direct })
     }
 
     /// The open device, for calls to it.
@@ -129,6 +133,29 @@ impl Context {
         let create = unsafe { (*tail).create_qp_ex }.ok_or(libc::EOPNOTSUPP)?;
         // SAFETY: the library's own call, with an open device; by the caller's word.
         NonNull::new(unsafe { create(self.raw(), attr) }).ok_or_else(errno)
+    }
+
+    /// How many completion vectors the device has.
+    pub(crate) fn completion_vectors(&self) -> u32 {
+        // SAFETY: an open device's own field, which never changes.
+        u32::try_from(unsafe { (*self.raw()).num_comp_vectors }).unwrap_or(0)
+    }
+
+    /// Arms a completion queue that the library polls: what the header calls inline.
+    ///
+    /// # Errors
+    /// What the library answered.
+    ///
+    /// # Safety
+    /// A live completion queue of this device, made on a channel.
+    pub(super) unsafe fn request_notification(&self, cq: *mut IbvCq) -> Result<(), Error> {
+        /// Of all completions: EFA has no notification of solicited ones alone (R30).
+        const OF_ALL: c_int = 0;
+        // SAFETY: an open device's own field, which never changes.
+        let call = unsafe { (*self.raw()).ops.req_notify_cq };
+        let call = call.ok_or(Error::Device { verb: Verb::Arm, errno: libc::EOPNOTSUPP })?;
+        // SAFETY: by the caller's word.
+        answered(Verb::Arm, unsafe { call(cq, OF_ALL) })
     }
 
     /// The call that posts receives.

@@ -3,12 +3,13 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::Arc;
 
 use efa_core::ring::AtomicWord;
 use efa_core::{CqInit, CqRing, DataPath, Error, Verb};
 
+use super::channel::{Bell, Channel};
 use super::{Context, answered, made};
 use crate::ffi::*;
 use crate::handle::qp::ring_of;
@@ -23,6 +24,8 @@ pub(crate) struct Cq {
     pub(super) served: AtomicBool,
     /// Where the ring is filled by the library's calls.
     pub(crate) completions: Option<Completions>,
+    /// What raises its events, if it is on a channel.
+    bell: Option<Bell>,
     pub(super) context: Arc<Context>,
 }
 
@@ -32,17 +35,26 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Makes a completion queue: over its own ring, or over one that the library's calls fill.
+    /// Makes a completion queue: over its own ring, or over one that the library's calls fill; on a channel, whose events
+    /// come by a vector.
     ///
     /// # Errors
-    /// What the device answered; EPROTO if it says something impossible of the ring.
-    pub(crate) fn create(context: &Arc<Context>, init: &CqInit) -> Result<Arc<Self>, Error> {
+    /// What the device answered; EPROTO if it says something impossible of the ring; EOPNOTSUPP for a channel where
+    /// libefa does not tell the doorbell that core's ring would need.
+    pub(crate) fn create(
+        context: &Arc<Context>,
+        init: &CqInit,
+        channel: Option<(&Arc<Channel>, u32)>,
+    ) -> Result<Arc<Self>, Error> {
         let table = context.table;
         let (mut attr, mut efa) = (IbvCqInitAttrEx::zeroed(), EfadvCqInitAttr::zeroed());
         attr.cqe = init.entries;
         efa.wc_flags |= if init.sgid { EFADV_WC_EX_WITH_SGID } else { 0 };
         attr.wc_flags = if context.path == DataPath::Verbs { verbs::FIELDS } else { 0 };
         efa.wc_flags |= if init.unsolicited { EFADV_WC_EX_WITH_IS_UNSOLICITED } else { 0 };
+        if let Some((channel, vector)) = channel {
+            (attr.channel, attr.comp_vector) = (channel.raw(), vector);
+        }
         // libefa before 59 knows no more than the fields up to this.
         let len = core::mem::offset_of!(EfadvCqInitAttr, flags) as u32;
         // SAFETY: an open device, and structs of ours, of which the second has that length at least.
@@ -55,8 +67,13 @@ impl Cq {
             unsolicited: init.unsolicited,
             served: AtomicBool::new(false),
             completions: None,
+            bell: None,
             context: context.clone(),
         };
+        if let Some((channel, _)) = channel {
+            // SAFETY: just made, and not armed; kept for as long as it is, by its drop.
+            cq.bell = Some(unsafe { Bell::attach(cq.raw, channel) });
+        }
         if context.path == DataPath::Direct {
             cq.ring = cq.query(init)?;
         } else {
@@ -85,12 +102,18 @@ impl Cq {
     }
 
     /// Where the ring is, as promised to core or not at all.
-    fn query(&self, init: &CqInit) -> Result<CqRing, Error> {
+    fn query(&mut self, init: &CqInit) -> Result<CqRing, Error> {
         let mut attr = EfadvCqAttr::zeroed();
         let len = size_of::<EfadvCqAttr>() as u32;
         // SAFETY: a live queue, and a struct of that length.
         let returned = unsafe { self.context.table.efadv_query_cq(self.raw(), &mut attr, len) };
         answered(Verb::CreateCq, returned.map_err(|_| too_old())?)?;
+        if let Some(bell) = &mut self.bell {
+            let untold = Error::Device { verb: Verb::CreateCq, errno: libc::EOPNOTSUPP };
+            let doorbell = NonNull::new(attr.doorbell).filter(|doorbell| doorbell.is_aligned()).ok_or(untold)?;
+            // SAFETY: the queue's own, mapped until it is destroyed.
+            unsafe { bell.ring_at(doorbell.cast::<AtomicU32>()) };
+        }
         let base = ring_of::<AtomicWord>(attr.buffer.cast(), Verb::CreateCq)?;
         let entries = attr.num_entries;
         let possible = entries.is_power_of_two() && (init.entries..=MAX_ENTRIES).contains(&entries);
@@ -101,6 +124,15 @@ impl Cq {
             }
             _ => Err(Error::Device { verb: Verb::CreateCq, errno: libc::EPROTO }),
         }
+    }
+
+    /// Asks for an event on its channel, `consumed` entries of its ring having been read so far.
+    ///
+    /// # Errors
+    /// EINVAL without a channel, or what the library answered.
+    pub(crate) fn arm(&self, consumed: u32) -> Result<(), Error> {
+        let bell = self.bell.as_ref().ok_or(Error::Device { verb: Verb::Arm, errno: libc::EINVAL })?;
+        bell.arm(self, consumed)
     }
 
     pub(super) fn raw(&self) -> *mut IbvCq {
@@ -122,6 +154,8 @@ impl Drop for Cq {
         let returned = unsafe { self.context.table.ibv_destroy_cq(self.raw()) };
         if answered(Verb::CreateCq, returned).is_err() {
             self.context.leaks.count_object();
+            // It goes on raising events, and names what counts them.
+            core::mem::forget(self.bell.take());
         }
     }
 }

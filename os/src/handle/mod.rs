@@ -4,20 +4,25 @@
 //! |---|---|
 //! | `context` | open devices, protection domains |
 //! | `mr`, `ah` | regions and address handles, as core counts them |
+//! | `channel`, `events` | events, acknowledged by who reads them |
 //! | `cq`, `qp` | completion queues and queue pairs, with their rings |
 
 mod ah;
+mod channel;
 mod context;
 mod cq;
+mod events;
 mod mr;
 mod qp;
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
 
+pub(crate) use channel::Channel;
 pub(crate) use context::{Context, Pd};
 pub(crate) use cq::Cq;
 use efa_core::{Error, Verb};
+pub(crate) use events::Of;
 pub(crate) use qp::Qp;
 
 use crate::error::{answer, errno};

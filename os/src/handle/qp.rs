@@ -116,6 +116,7 @@ impl Qp {
             _ => qp.make_rings(init, cap, qpn)?,
         };
         qp.queues.qpn = Qpn(qpn);
+        pd.context.served.made(qp.served());
         qp.send_slots = slots(qp.queues.send.depth);
         qp.recv_slots = slots(qp.queues.recv.depth);
         qp.queues.send.slots = qp.send_slots.cast();
@@ -320,12 +321,16 @@ impl Qp {
             Life::Lost => return Err(refused(Verb::DestroyQp, libc::EIO)),
             Life::Gone => return Err(refused(Verb::DestroyQp, libc::EINVAL)),
         }
+        let served = self.served();
+        // Before the device gives its number to another.
+        self.pd.context.served.gone(served);
         // SAFETY: alive, so it was not destroyed yet. A libefa that tells where rings are asks the kernel first and unmaps them only
         // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
         let answer = answered(Verb::DestroyQp, returned);
-        if answer.is_ok() {
-            self.pd.context.usage.queue_pair_gone();
+        match answer {
+            Ok(()) => self.pd.context.usage.queue_pair_gone(),
+            Err(_) => self.pd.context.served.made(served),
         }
         self.life = match answer {
             Ok(()) => Life::Gone,
@@ -333,6 +338,12 @@ impl Qp {
             Err(_) => Life::Alive,
         };
         answer
+    }
+
+    /// Its number, and where its completions arrive.
+    fn served(&self) -> (Qpn, [usize; 2]) {
+        let cqs = self.cqs.as_ref().map_or([0; 2], |cqs| cqs.each_ref().map(|cq| cq.raw().addr()));
+        (self.queues.qpn, cqs)
     }
 
     fn table(&self) -> &'static crate::loader::Table {

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::NonNull;
 
 use super::dl::{self, Handle};
@@ -165,6 +165,18 @@ table! {
         fn ibv_create_ah(pd: *mut IbvPd, attr: *mut IbvAhAttr) -> *mut IbvAh;
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_destroy_ah(ah: *mut IbvAh) -> c_int;
+        Libibverbs "IBVERBS_1.0" None;
+        fn ibv_create_comp_channel(context: *mut IbvContext) -> *mut IbvCompChannel;
+        Libibverbs "IBVERBS_1.0" None;
+        fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c_int;
+        Libibverbs "IBVERBS_1.1" None;
+        fn ibv_get_cq_event(channel: *mut IbvCompChannel, cq: *mut *mut IbvCq, cq_context: *mut *mut c_void) -> c_int;
+        Libibverbs "IBVERBS_1.1" None;
+        fn ibv_ack_cq_events(cq: *mut IbvCq, count: c_uint);
+        Libibverbs "IBVERBS_1.1" None;
+        fn ibv_get_async_event(context: *mut IbvContext, event: *mut IbvAsyncEvent) -> c_int;
+        Libibverbs "IBVERBS_1.1" None;
+        fn ibv_ack_async_event(event: *mut IbvAsyncEvent);
         Libibverbs "IBVERBS_1.1" None;
         fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int;
         Libibverbs "IBVERBS_1.1" None;

@@ -4,7 +4,6 @@
 //! no post and its completion: text (`Display`, addresses parsed from text), `PeerTable`'s `insert` and `remove`
 //! (heapless), and `Pool::into_slice` (the standard library's sort).
 
-use efa_core::Token;
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
@@ -14,6 +13,7 @@ use efa_core::qp::{
 };
 use efa_core::wire::{EndpointBytes, EndpointInfo, Grant, Hello, LibfabricAddress, Ready};
 use efa_core::work::{Batch, Event, Failure, OneBuffer, Operation, Received, RecvTarget, SendSource, WritableBuffer};
+use efa_core::{Notified, Token};
 
 use crate::stub::Stub;
 use crate::{any, used};
@@ -49,6 +49,7 @@ pub(crate) const CALLS: &[fn()] = &[
     datagrams,
     batch,
     poll,
+    arm,
     group::<1>,
     group::<8>,
     events,
@@ -193,6 +194,16 @@ fn poll() {
     let qp: &mut Qp = any();
     used(qp.poll());
     used((qp.cause().copied(), qp.stats(), qp.in_flight(), qp.granted(), qp.max_rdma_size(), qp.pd_id(), qp.qpn()));
+}
+
+/// On a channel.
+fn arm() {
+    let qp: &mut Endpoint<Notified<Stub>> = any();
+    let peer: &To = any();
+    used(qp.arm());
+    used(qp.poll());
+    used(qp.post(peer.send(any::<Slice>()), any()));
+    used(any::<&mut Group<Notified<Stub>, Srd, 8>>().arm());
 }
 
 fn events() {

@@ -4,7 +4,7 @@ use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues};
+use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, Notifies, PdId, Provider, QpInit, Queues};
 
 use crate::{any, used};
 
@@ -97,6 +97,20 @@ unsafe impl Provider for Stub {
     }
 
     fn completions(&self, _: &Handle) -> CqRing {
+        any()
+    }
+}
+
+impl Notifies for Stub {
+    type Channel = Handle;
+
+    fn create_cq_on(&self, init: &CqInit, _: &Handle) -> Result<Handle, Error> {
+        used(*init);
+        any()
+    }
+
+    fn arm(&self, _: &Handle, consumed: u32) -> Result<(), Error> {
+        used(consumed);
         any()
     }
 }

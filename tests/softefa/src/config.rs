@@ -108,8 +108,8 @@ const FABRICS: &str = "none, for a process alone, or a name of 1 to 32 letters, 
 const GIDS: &str = "an IPv6 address as fe80::7, not zero and no multicast address: the first device's, which no other \
                     process on the fabric has";
 const MESSAGES: &str = "messages between processes have at most 32768 bytes; with SOFTEFA_FABRIC=none msg may be more";
-const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes) and \
-                       strangers (arrivals)";
+const HOSTILE: &str = "a list of name=number with the names loss (of 1000), delay (turns), pieces (bytes), \
+                       strangers (arrivals) and alarms (0 or 1)";
 
 impl Config {
     /// Reads variables; those whose names begin otherwise are skipped.
@@ -189,6 +189,7 @@ impl Config {
                 "HOSTILE" => {
                     for (what, number) in list(&value).ok_or_else(|| error(HOSTILE))? {
                         let most = match what {
+                            "alarms" => 1,
                             "loss" => 1000,
                             "pieces" => u32::MAX.into(),
                             "delay" | "strangers" => u16::MAX.into(),
@@ -231,6 +232,10 @@ impl Config {
                 "loss" => config.soft.lose(number as u16, 7),
                 "delay" => config.soft.delay(number as u16),
                 "pieces" => config.soft.pieces(number as u32),
+                "alarms" => {
+                    config.driver.alarms = number != 0;
+                    config.soft
+                }
                 _ => config.soft.unknown_senders(number as u16),
             };
         }
@@ -300,7 +305,7 @@ mod tests {
             ("LAYOUT", "sub_cqs=2,llq=64,send=256,recv=512"),
             ("SEED", "7"),
             ("SHUFFLE", "0"),
-            ("HOSTILE", "loss=10,delay=3,pieces=512,strangers=2"),
+            ("HOSTILE", "loss=10,delay=3,pieces=512,strangers=2,alarms=1"),
             ("LOG", "calls"),
             ("LIBRARY", "/tmp/libsoftefa.so"),
         ])
@@ -313,7 +318,7 @@ mod tests {
         assert_eq!((config.limits.max_qp, config.limits.max_msg_size), (16, 4096));
         assert_eq!((config.limits.max_batch, config.limits.min_send_depth), (4, 32));
         let layout = Layout { sub_cqs: 2, llq: 64, doorbells: [256, 512, 0] };
-        assert_eq!(config.driver, Driver { cq_memory: true, req_id_64: true, layout });
+        assert_eq!(config.driver, Driver { cq_memory: true, req_id_64: true, alarms: true, layout });
         let soft = soft::Config::new(soft::Profile::UNSOLICITED).limits(config.limits).shuffle(false).seed(7);
         let soft = soft.req_id_64(true);
         assert_eq!(config.soft, soft.lose(10, 7).delay(3).pieces(512).unknown_senders(2));
@@ -351,6 +356,7 @@ mod tests {
             ("SEED", "x"),
             ("SHUFFLE", "yes"),
             ("HOSTILE", "loss=1001"),
+            ("HOSTILE", "alarms=2"),
             ("HOSTILE", "gravity=1"),
             ("LOG", ""),
             ("DEVICE", "1"),

@@ -11,6 +11,9 @@ pub struct Driver {
     pub cq_memory: bool,
     /// Request ids of sends may have 64 bits.
     pub req_id_64: bool,
+    /// A queue pair that its program moves to ERR raises an asynchronous event of each sort, as no driver does: see
+    /// [`crate::events::ALARMS`].
+    pub alarms: bool,
     /// Where queues are.
     pub layout: Layout,
 }
@@ -61,7 +64,7 @@ impl Default for Layout {
 
 impl Default for Driver {
     fn default() -> Self {
-        Self { cq_memory: true, req_id_64: false, layout: Layout::default() }
+        Self { cq_memory: true, req_id_64: false, alarms: false, layout: Layout::default() }
     }
 }
 

@@ -24,6 +24,32 @@ const ASYNC: usize = 16;
 /// `IBV_EVENT_SQ_DRAINED`.
 pub const SQ_DRAINED: u32 = 5;
 
+/// What is raised where [`Driver::alarms`](crate::driver::Driver::alarms) is set, of what: of its queue pair, of the completion
+/// queues of that, of the port and the device. The last has no name.
+pub const ALARMS: [(AlarmOf, u32); 10] = [
+    (AlarmOf::QueuePair, 1),
+    (AlarmOf::QueuePair, 2),
+    (AlarmOf::QueuePair, 3),
+    (AlarmOf::CompletionQueues, 0),
+    (AlarmOf::Port, 10),
+    (AlarmOf::Port, 9),
+    (AlarmOf::Port, 18),
+    (AlarmOf::Port, 12),
+    (AlarmOf::Port, 8),
+    (AlarmOf::Port, 99),
+];
+
+/// Whose number an event has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AlarmOf {
+    /// The queue pair's.
+    QueuePair,
+    /// Those of its completion queues: of one that serves both of its queues twice.
+    CompletionQueues,
+    /// Port 1's.
+    Port,
+}
+
 /// A file of events, all of one length.
 #[derive(Debug)]
 pub struct EventFile {
@@ -63,14 +89,14 @@ impl EventFile {
         self.record == COMPLETION
     }
 
-    /// Tells of an event of the object that its program calls `element`. Lost, as the record of a kernel out of
-    /// memory is, if thousands were not read.
-    pub fn raise(&self, element: u64, event: u32) {
+    /// Tells of an event of the object that its program calls `element`; whether it did. Lost, as the record of a kernel out
+    /// of memory is, if thousands were not read.
+    pub fn raise(&self, element: u64, event: u32) -> bool {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let mut record = [0; ASYNC];
         record[..8].copy_from_slice(&element.to_ne_bytes());
         record[8..12].copy_from_slice(&event.to_ne_bytes());
-        let _ = sys::write(self.write.as_raw_fd(), &record[..self.record]);
+        sys::write(self.write.as_raw_fd(), &record[..self.record]).is_ok()
     }
 
     /// Takes an object's records out; how many there were.
@@ -121,8 +147,11 @@ impl EventQueue {
     pub fn poll(&self) -> bool {
         let due = self.cq.lock().unwrap_or_else(PoisonError::into_inner).take_event();
         if due {
+            // Before anybody can have read it; one that was lost is not waited for when the queue ends.
             self.raised.fetch_add(1, Ordering::Relaxed);
-            self.channel.raise(self.element, 0);
+            if !self.channel.raise(self.element, 0) {
+                self.raised.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         due
     }
@@ -167,6 +196,16 @@ mod tests {
         record[8] = 5;
         assert_eq!(records(&theirs, ASYNC), [record.to_vec()]);
         assert!(!file.is_channel());
+    }
+
+    #[test]
+    fn an_event_for_which_there_is_no_room_was_not_raised() {
+        let (file, theirs) = EventFile::asynchronous().unwrap();
+        let raised = (0..1 << 20).take_while(|_| file.raise(7, SQ_DRAINED)).count();
+        assert!(raised >= 1000 && !file.raise(7, SQ_DRAINED), "{raised}");
+        assert_eq!(file.purge(7), Ok(raised as u32));
+        assert!(file.raise(7, SQ_DRAINED));
+        drop(theirs);
     }
 
     #[test]

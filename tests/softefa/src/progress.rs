@@ -227,10 +227,9 @@ impl Progress {
             }
             let drained = qp.qp.is_drained().unwrap_or(true);
             if drained {
-                qp.async_raised += 1;
                 // Whoever asked twice meanwhile is told once.
                 qp.told_drained();
-                draining.file.raise(draining.element, SQ_DRAINED);
+                qp.async_raised += u32::from(draining.file.raise(draining.element, SQ_DRAINED));
             }
             !drained
         });

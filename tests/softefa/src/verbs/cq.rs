@@ -4,6 +4,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use efa_core::soft::{CqMemory, SoftCq};
 use efa_core::{CqInit, Provider};
@@ -24,6 +25,10 @@ use crate::uapi::{Answer, Fields, attr};
 pub struct CompletionQueue {
     cq: SoftCq,
     events: Option<Arc<EventQueue>>,
+    /// What its program calls it.
+    pub(super) element: u64,
+    /// Asynchronous events of it that were raised.
+    pub(super) async_raised: AtomicU32,
     /// It tells request ids of 64 bits.
     wide_ids: bool,
     memory: Arc<CqRegions>,
@@ -166,7 +171,11 @@ impl Context {
             self.progress.watch(events);
         }
         let wide_ids = flags & WITH_64_BIT_IDS != 0;
-        let handle = self.enter(Object::Cq(CompletionQueue { cq, events, wide_ids, memory }), &[], made);
+        let handle = self.enter(
+            Object::Cq(CompletionQueue { cq, events, element, async_raised: AtomicU32::new(0), wide_ids, memory }),
+            &[],
+            made,
+        );
         call.put(attr::CQ_RESP_CQE, &entries.to_ne_bytes())?;
         call.put(attr::UHW_OUT, &answer.u16(24, handle as u16).0)?;
         call.put_number(attr::HANDLE, handle)
@@ -215,6 +224,8 @@ impl Context {
         self.objects.removable(handle)?;
         let Some(Object::Cq(cq)) = self.end(handle) else { return Err(Errno::ENOENT) };
         let reported = cq.events.as_ref().map_or(0, |events| events.end());
-        call.put(attr::DESTROY_RESP, &Answer::<8>::new().u32(0, reported).0)
+        let unread = self.events.as_ref().map_or(Ok(0), |events| events.purge(cq.element)).unwrap_or(0);
+        let alarms = cq.async_raised.load(Ordering::Relaxed).saturating_sub(unread);
+        call.put(attr::DESTROY_RESP, &Answer::<8>::new().u32(0, reported).u32(4, alarms).0)
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use efa_core::flags::{QpAttrMask as Mask, SendOps};
@@ -12,7 +13,7 @@ use efa_core::{Caps, Provider, Qkey, QpInit};
 use super::cq::CqRegions;
 use super::{Context, Files, Made, Object};
 use crate::errno::Errno;
-use crate::events::EventFile;
+use crate::events::{ALARMS, AlarmOf, EventFile};
 use crate::ioctl::{Call, UserMemory};
 use crate::mmap::{Keys, Region};
 use crate::uapi::{Answer, Fields, QP_SQ_SIG_ALL, QPT_DRIVER, QPT_UD, attr};
@@ -295,7 +296,32 @@ impl Context {
         if let Some(events) = qp.events.as_ref().filter(|_| qp.draining) {
             self.progress.tell_drained(&shared, events, qp.element);
         }
+        if attr.state == QpState::Err && self.driver.alarms {
+            self.alarm(&mut qp);
+        }
         Ok(())
+    }
+
+    /// Raises all of [`ALARMS`].
+    fn alarm(&self, qp: &mut QueuePair) {
+        let Some(events) = &self.events else { return };
+        for (of, event) in ALARMS {
+            match of {
+                AlarmOf::QueuePair => {
+                    if let Some(events) = &qp.events {
+                        qp.async_raised += u32::from(events.raise(qp.element, event));
+                    }
+                }
+                AlarmOf::CompletionQueues => {
+                    for cq in qp.uses[1..].iter().filter_map(|cq| self.cq(*cq).ok()) {
+                        cq.async_raised.fetch_add(events.raise(cq.element, event).into(), Ordering::Relaxed);
+                    }
+                }
+                AlarmOf::Port => {
+                    events.raise(1, event);
+                }
+            }
+        }
     }
 
     pub(super) fn query_qp<M: UserMemory>(&self, call: &Call<'_, M>, input: Fields<'_>) -> Result<(), Errno> {
