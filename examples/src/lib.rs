@@ -7,6 +7,7 @@
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
 //! | [`device`], [`describe`] | which device runs, chosen and told |
 //! | [`exchange`] | two programs introduced to each other |
+//! | [`wait`] | polls while a completion is likely, then sleeps |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
@@ -31,3 +32,5 @@ pub mod stats;
 pub mod table;
 #[cfg(feature = "std")]
 pub mod transfer;
+#[cfg(feature = "std")]
+pub mod wait;

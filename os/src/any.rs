@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
 
 use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
@@ -10,9 +12,10 @@ use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::soft::{SoftCq, SoftPd, SoftQp};
 use efa_core::{
-    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb,
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, Notifies, PdId, Provider, QpInit, Queues, Verb,
 };
 
+use crate::channel::Channel;
 use crate::device::{Cq, Device, Pd, Qp};
 use crate::soft;
 
@@ -127,6 +130,87 @@ macro_rules! of_either {
 enum Either<E, S> {
     Efa(E),
     Soft(S),
+}
+
+/// A completion channel of an [`AnyDevice`]; clones name the same one.
+#[derive(Clone, Debug)]
+pub enum AnyChannel {
+    /// An EFA's.
+    Efa(Channel),
+    /// A software device's.
+    Soft(soft::Channel),
+}
+
+impl AnyDevice {
+    /// Makes a completion channel, for [`ProtectionDomain::on_channel`](efa_core::ProtectionDomain::on_channel).
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn channel(&self) -> Result<AnyChannel, Error> {
+        match self {
+            Self::Efa(device) => device.channel().map(AnyChannel::Efa),
+            Self::Soft(device) => device.channel().map(AnyChannel::Soft),
+        }
+    }
+}
+
+impl AnyChannel {
+    /// Takes the events that there are; how many that was. It never waits.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn take(&self) -> Result<u32, Error> {
+        match self {
+            Self::Efa(channel) => channel.take(),
+            Self::Soft(channel) => Ok(channel.take()),
+        }
+    }
+
+    /// Waits until there is an event, or so long, and takes those that there are; how many that was.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn wait(&self, most: Option<Duration>) -> Result<u32, Error> {
+        match self {
+            Self::Efa(channel) => channel.wait(most),
+            Self::Soft(channel) => channel.wait(most),
+        }
+    }
+}
+
+impl AsFd for AnyChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Efa(channel) => channel.as_fd(),
+            Self::Soft(channel) => channel.as_fd(),
+        }
+    }
+}
+
+impl AsRawFd for AnyChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl Notifies for AnyDevice {
+    type Channel = AnyChannel;
+
+    fn create_cq_on(&self, init: &CqInit, channel: &AnyChannel) -> Result<AnyCq, Error> {
+        Ok(AnyCq(match (self, channel) {
+            (Self::Efa(device), AnyChannel::Efa(channel)) => Either::Efa(device.create_cq_on(init, channel)?),
+            (Self::Soft(device), AnyChannel::Soft(channel)) => Either::Soft(device.create_cq_on(init, channel)?),
+            _ => return Err(foreign(Verb::CreateCq)),
+        }))
+    }
+
+    fn arm(&self, cq: &AnyCq, consumed: u32) -> Result<(), Error> {
+        match (self, &cq.0) {
+            (Self::Efa(device), Either::Efa(cq)) => device.arm(cq, consumed),
+            (Self::Soft(device), Either::Soft(cq)) => device.arm(cq, consumed),
+            _ => Err(foreign(Verb::Arm)),
+        }
+    }
 }
 
 of_either! {

@@ -1,9 +1,9 @@
 //! Waiting for completions: a file to sleep on.
 
-#![allow(unsafe_code)]
+#![forbid(unsafe_code)]
 
 use core::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use efa_core::{CqInit, Error, Limit, Notifies, Verb};
 
 use crate::device::{Cq, Device};
 use crate::handle;
+use crate::poll::readable;
 
 /// A completion channel of a [`Device`]: a file that is readable while an event was not taken. Clones name the same one;
 /// it is closed when the last is dropped, and the last queue on it.
@@ -113,25 +114,15 @@ impl Channel {
     }
 }
 
-/// Whether a file becomes readable within that time.
-fn readable(fd: BorrowedFd<'_>, most: Option<Duration>) -> Result<bool, Error> {
-    let mut waiting = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // Rounded up, so that the rest is not waited for by asking again and again.
-    let timeout = most.map_or(-1, |most| i32::try_from(most.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-    // SAFETY: one struct of ours, of an open file.
-    match unsafe { libc::poll(&mut waiting, 1, timeout) } {
-        0 => Ok(false),
-        1.. => Ok(true),
-        _ => match crate::error::errno() {
-            libc::EINTR => Ok(false),
-            errno => Err(Error::Device { verb: Verb::TakeEvent, errno }),
-        },
-    }
-}
-
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
+    }
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -63,6 +63,7 @@ mod fork;
 mod handle;
 mod list;
 mod loader;
+mod poll;
 mod random;
 mod same;
 #[cfg(feature = "soft")]
@@ -71,7 +72,7 @@ mod verbs;
 
 pub use absent::Absent;
 #[cfg(feature = "soft")]
-pub use any::{AnyCq, AnyDevice, AnyPd, AnyQp, Choice, Chosen};
+pub use any::{AnyChannel, AnyCq, AnyDevice, AnyPd, AnyQp, Choice, Chosen};
 pub use channel::Channel;
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;

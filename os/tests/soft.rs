@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use efa_core::connect::{Side, connect};
+use efa_core::connect::{Side, connect, introduce};
 use efa_core::memory::{PageSize, Pages, RemoteReadWrite};
-use efa_core::qp::Depth;
+use efa_core::qp::{Depth, Endpoint, Srd};
 use efa_core::soft::Profile;
 use efa_core::work::Event;
-use efa_core::{Context, Gid, Provider, Token};
-use efa_os::soft::{Device, Options};
+use efa_core::{Context, Gid, Notified, Provider, Token};
+use efa_os::soft::{Channel, Device, Options};
 use efa_os::{AnyDevice, Choice, Error};
 
 /// Nothing here takes as long.
@@ -137,4 +137,80 @@ fn the_same_program_runs_on_whichever_device_was_chosen() {
     a.endpoint.close().unwrap();
     b.endpoint.close().unwrap();
     assert!(devices.iter().all(|device| device.leaks().queue_pairs() == 0));
+}
+
+/// What this thread has used of a processor.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// The next event, asleep while there is none.
+#[track_caller]
+fn asleep(endpoint: &mut Endpoint<Notified<Device>>, channel: &Channel, begun: Instant) -> Event {
+    loop {
+        if let Some(event) = endpoint.poll() {
+            return event;
+        }
+        if let Some(event) = endpoint.arm().unwrap() {
+            return event;
+        }
+        channel.wait(Some(LIMIT)).unwrap();
+        assert!(begun.elapsed() < LIMIT, "nothing came");
+    }
+}
+
+#[test]
+fn r30_two_sides_that_sleep_are_woken_for_each_of_many_messages_and_sleep_else() {
+    const MESSAGES: u64 = 5_000;
+    let open = || {
+        let ctx = Context::open(options("asleep").open().unwrap().swap_remove(0));
+        let channel = ctx.provider().channel().unwrap();
+        let pd = ctx.alloc_pd().unwrap();
+        let endpoint = pd.on_channel(&channel).endpoint(ctx.require::<Srd>().unwrap(), Depth::new(8, 8)).unwrap();
+        (pd, endpoint, channel)
+    };
+    let ((a_pd, mut a, a_channel), (b_pd, mut b, b_channel)) = (open(), open());
+    let (to_b, to_a) = introduce(&a, &b).unwrap();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            b.post_recv(b_pd.register(vec![0; 64]).unwrap().1, Token(0)).unwrap();
+            let mut echoed = 0;
+            while echoed < MESSAGES || b.in_flight() > 1 {
+                match asleep(&mut b, &b_channel, begun) {
+                    Event::Received(message) => {
+                        b.post_recv(message.buffers.into_slice().unwrap(), Token(0)).unwrap();
+                        b.post(to_a.send_inline(&[2]), Token(1)).unwrap();
+                        echoed += 1;
+                    }
+                    Event::Sent(_) => {}
+                    event => panic!("{event:?}"),
+                }
+            }
+        });
+        let (mut sent, mut received) = (0, 0);
+        a.post_recv(a_pd.register(vec![0; 64]).unwrap().1, Token(0)).unwrap();
+        a.post(to_b.send_inline(&[1]), Token(1)).unwrap();
+        while sent < MESSAGES || received < MESSAGES {
+            match asleep(&mut a, &a_channel, begun) {
+                Event::Sent(_) => sent += 1,
+                Event::Received(message) => {
+                    received += 1;
+                    a.post_recv(message.buffers.into_slice().unwrap(), Token(0)).unwrap();
+                    if received < MESSAGES {
+                        a.post(to_b.send_inline(&[1]), Token(1)).unwrap();
+                    }
+                }
+                event => panic!("{event:?}"),
+            }
+        }
+    });
+    println!("figure: {MESSAGES} messages each way between two who sleep: {:?}", begun.elapsed());
+
+    // With nothing to do it sleeps: no processor is used.
+    let before = cpu();
+    assert_eq!(a_channel.wait(Some(Duration::from_millis(500))).unwrap(), 0);
+    let used = cpu() - before;
+    assert!(used < Duration::from_millis(5), "{used:?} of the processor while nothing was to do");
 }

@@ -108,10 +108,28 @@ impl SoftDevice {
 
     /// [`Provider::progress`]; whether the device did anything. False also where somebody else drives it just now.
     pub fn turn(&self) -> bool {
-        let Some(mut state) = self.wire().try_lock() else { return false };
-        let before = state.steps;
-        state.turn();
-        state.steps != before
+        self.wire().try_lock().is_some_and(|mut state| state.turn_did())
+    }
+
+    /// Whether operations are on their way within the wire: turns that did nothing may have to pass before they arrive. What
+    /// waits for devices elsewhere is not among them.
+    pub fn is_carrying(&self) -> bool {
+        self.wire().lock().in_flight > 0
+    }
+
+    /// [`SoftDevice::turn`], which waits for whoever is at it, rather than leave it to them: for who is about to sleep, and
+    /// not for an interrupt.
+    pub fn drive(&self) -> bool {
+        self.wire().lock().turn_did()
+    }
+}
+
+impl super::tables::State {
+    /// Takes a turn; whether there was anything to do.
+    fn turn_did(&mut self) -> bool {
+        let before = self.steps;
+        self.turn();
+        self.steps != before
     }
 }
 

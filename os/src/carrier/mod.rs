@@ -210,9 +210,14 @@ impl Carrier {
 
     /// What to wait for, beside the time: those from which frames come, and those that are full.
     pub fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
-        let claims = self.claims.iter().map(|claim| (claim.socket().as_fd(), Interest::Frames));
+        let claims = self.frames().map(|socket| (socket, Interest::Frames));
         let full = self.peers.iter().filter(|peer| peer.is_waiting()).filter_map(Peer::socket);
         claims.chain(full.map(|socket| (socket, Interest::Room)))
+    }
+
+    /// Those from which frames come, which do not change.
+    pub fn frames(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.claims.iter().map(|claim| claim.socket().as_fd())
     }
 
     /// What became of frames so far.

@@ -24,8 +24,10 @@
 
 #![allow(unsafe_code)]
 
+mod channel;
+
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
@@ -38,10 +40,12 @@ use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, 
 
 use crate::carrier::{Carrier, Counts, Fabric, Look, files, linked};
 use crate::random;
+pub use channel::Channel;
+use channel::Sleepers;
 
 /// The fabric of those who name none.
 const FABRIC: &str = "default";
-/// How long [`Device::run`] sleeps when there is nothing to do.
+/// How long whoever drives a device sleeps when there is nothing to do yet.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Which software devices to open.
@@ -101,8 +105,12 @@ impl Options {
             None => fabric.claim_free(std::process::id(), self.devices),
         };
         let (devices, carrier) = linked(self.config, claims?, random::bits())?;
-        let carrier = Arc::new(Mutex::new(carrier));
-        Ok(devices.into_iter().map(|device| Device { device, carrier: carrier.clone() }).collect())
+        let shared = Arc::new(Shared {
+            carrier: Mutex::new(carrier),
+            sleepers: Mutex::default(),
+            sleeps: AtomicBool::new(false),
+        });
+        Ok(devices.into_iter().map(|device| Device { device, shared: shared.clone() }).collect())
     }
 }
 
@@ -138,7 +146,48 @@ fn forks_are_told() {
 #[derive(Clone, Debug)]
 pub struct Device {
     device: SoftDevice,
-    carrier: Arc<Mutex<Carrier>>,
+    shared: Arc<Shared>,
+}
+
+/// What devices that were opened together share.
+#[derive(Debug)]
+struct Shared {
+    carrier: Mutex<Carrier>,
+    sleepers: Mutex<Sleepers>,
+    /// Somebody may sleep after the next turn. Set while the carrier is locked, so that whoever locks it next sees it.
+    sleeps: AtomicBool,
+}
+
+impl Shared {
+    fn with_carrier<T>(&self, with: impl FnOnce(&Carrier) -> T) -> T {
+        with(&self.carrier.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whoever calls may sleep after the next turn, and is to be woken when something is due.
+    fn may_sleep(&self) {
+        self.with_carrier(|_| self.sleeps.store(true, Ordering::Release));
+    }
+
+    /// Says when the next turn is due: at once after one that did something, soon while something is on its way within the
+    /// wire.
+    fn after_turn(&self, device: &SoftDevice, carrier: &Carrier, worked: bool) {
+        if !self.sleeps.load(Ordering::Acquire) {
+            return;
+        }
+        let next = match (worked, device.is_carrying()) {
+            (true, _) => Some(Duration::ZERO),
+            (false, true) => Some(NAP),
+            (false, false) => {
+                self.sleeps.store(false, Ordering::Release);
+                carrier.wakes_in()
+            }
+        };
+        self.sleepers().set(next);
+    }
+
+    fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Device {
@@ -149,7 +198,7 @@ impl Device {
 
     /// What became of the frames of all devices that were opened together.
     pub fn frames(&self) -> Counts {
-        self.carrier.lock().unwrap_or_else(std::sync::PoisonError::into_inner).counts()
+        self.shared.with_carrier(Carrier::counts)
     }
 
     /// Drives the devices that were opened together, until `stop` is set: for a thread of the caller's.
@@ -169,17 +218,25 @@ impl Device {
         }
     }
 
-    /// Executes what is to be done, and carries frames; whether there was any. Gives up at once if another thread is at it.
+    /// Executes what is to be done, and carries frames; whether there was any. Gives up at once if another thread is at it,
+    /// unless somebody may sleep after this, who then would miss what the other one did not see.
     fn turn(&self) -> bool {
-        let turned = self.device.turn();
-        let mut carrier = match self.carrier.try_lock() {
+        let sleeps = self.shared.sleeps.load(Ordering::Acquire);
+        let turned = if sleeps { self.device.drive() } else { self.device.turn() };
+        let mut carrier = match self.shared.carrier.try_lock() {
             Ok(carrier) => carrier,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return turned,
         };
-        // Nobody waits for room here, so whether there is some is tried.
-        let look = if carrier.is_waiting() { Look::Everywhere } else { Look::Sometimes };
-        turned | carrier.pass(look)
+        let look = match (carrier.is_waiting(), sleeps) {
+            // Nobody waits for room here, so whether there is some is tried.
+            (true, _) => Look::Everywhere,
+            (false, true) => Look::Frames,
+            (false, false) => Look::Sometimes,
+        };
+        let worked = turned | carrier.pass(look);
+        self.shared.after_turn(&self.device, &carrier, worked);
+        worked
     }
 }
 

@@ -1,0 +1,176 @@
+//! Waiting for completions: polls as long as one is likely to come soon, then sleeps.
+//!
+//! A poll sees a completion at once and costs a processor; an event costs none and some microseconds. So [`Adaptive`] polls
+//! for a while after each completion, and sleeps when none came: who is busy is as fast as one who only polls, and who is
+//! idle costs nothing. After how long it sleeps is the program's choice: about what a sleep and its end take, so that it
+//! never takes more than twice what the best choice would have.
+
+use std::time::{Duration, Instant};
+
+use efa_core::peer::{Mutual, Peer};
+use efa_core::qp::{Depth, Endpoint, QpKind, SendOnly, Solicited};
+use efa_core::work::{Event, Received};
+use efa_core::{Arms, Context, Error, Notified, Notifies, Token};
+use efa_os::{AnyChannel, AnyDevice};
+
+use crate::fault::Fault;
+
+/// How long is polled before a sleep, if the program says nothing else.
+pub const SPIN: Duration = Duration::from_micros(50);
+
+/// Polls between two looks at the clock.
+const POLLS: u32 = 32;
+
+/// What can be slept on until there is an event.
+pub trait Sleep {
+    /// Sleeps until there is an event, or so long, and takes those that there are.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn sleep(&self, most: Option<Duration>) -> Result<(), Error>;
+}
+
+impl Sleep for AnyChannel {
+    fn sleep(&self, most: Option<Duration>) -> Result<(), Error> {
+        self.wait(most).map(drop)
+    }
+}
+
+/// How one endpoint is waited for.
+#[derive(Debug)]
+pub struct Adaptive {
+    spin: Duration,
+    sleeps: u64,
+}
+
+impl Adaptive {
+    /// Polls for so long before it sleeps.
+    pub fn new(spin: Duration) -> Self {
+        Self { spin, sleeps: 0 }
+    }
+
+    /// How often it has slept.
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps
+    }
+
+    /// The next event, or none within that time.
+    ///
+    /// # Errors
+    /// What the device answered to arming, or the system to sleeping.
+    pub fn next<P: Arms, K: QpKind>(
+        &mut self,
+        endpoint: &mut Endpoint<P, K>,
+        channel: &impl Sleep,
+        most: Option<Duration>,
+    ) -> Result<Option<Event>, Error> {
+        if let Some(event) = endpoint.poll() {
+            return Ok(Some(event));
+        }
+        let begun = Instant::now();
+        loop {
+            for _ in 0..POLLS {
+                if let Some(event) = endpoint.poll() {
+                    return Ok(Some(event));
+                }
+            }
+            let waited = begun.elapsed();
+            if most.is_some_and(|most| waited >= most) {
+                return Ok(None);
+            }
+            if waited < self.spin {
+                continue;
+            }
+            // Armed, and polled once more: a completion that came meanwhile is not slept through (R30).
+            if let Some(event) = endpoint.arm()? {
+                return Ok(Some(event));
+            }
+            self.sleeps += 1;
+            channel.sleep(most.map(|most| most.saturating_sub(waited)))?;
+        }
+    }
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self::new(SPIN)
+    }
+}
+
+/// The other side, as this side's queue pair knows it.
+pub type Other = Peer<Mutual, Solicited>;
+
+/// An endpoint of SENDs that can be waited for, with a receive for each message that may come.
+#[derive(Debug)]
+pub struct Waiting<P: Notifies> {
+    /// The endpoint.
+    pub endpoint: Endpoint<Notified<P>, SendOnly>,
+    /// What tells of its completions.
+    pub channel: P::Channel,
+    answers: Option<Other>,
+}
+
+/// Bytes of a receive.
+const MESSAGE: usize = 64;
+
+impl Waiting<AnyDevice> {
+    /// On a channel of its own, with its receives posted.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn open(ctx: &Context<AnyDevice>, depth: Depth) -> Result<Self, Error> {
+        let channel = ctx.provider().channel()?;
+        let pd = ctx.alloc_pd()?;
+        let mut endpoint = pd.on_channel(&channel).endpoint(ctx.require::<SendOnly>()?, depth)?;
+        let receives = endpoint.granted().recv as usize;
+        let (_, mut rest) = pd.register(vec![0; receives * MESSAGE])?;
+        for number in 0..receives {
+            let (receive, after) = rest.split_at(MESSAGE)?;
+            endpoint.post_recv(receive, Token(number as u64))?;
+            rest = after;
+        }
+        Ok(Self { endpoint, channel, answers: None })
+    }
+}
+
+impl<P: Notifies> Waiting<P> {
+    /// Answers each message of this other side from now on.
+    ///
+    /// # Errors
+    /// That there is one already.
+    pub fn answers(&mut self, other: Other) -> Result<(), Fault> {
+        match self.answers.replace(other) {
+            None => Ok(()),
+            Some(_) => Err(Fault::Protocol("a service answers one client here".into())),
+        }
+    }
+
+    /// Deals with an event: answers a message and posts its receive again; whether it was a message.
+    ///
+    /// # Errors
+    /// What the event says that failed, or what the device answered.
+    pub fn took(&mut self, event: Event) -> Result<bool, Fault> {
+        match event {
+            Event::Received(message) => {
+                let token = message.token;
+                self.repost(message)?;
+                if let Some(other) = &self.answers {
+                    self.endpoint.post(other.send_inline(b"yes"), token)?;
+                }
+                Ok(true)
+            }
+            Event::Sent(_) => Ok(false),
+            Event::Failed { failure, .. } => Err(failure.into()),
+            event => Err(Fault::Protocol(format!("an event that nothing here asks for: {event:?}"))),
+        }
+    }
+
+    /// Posts the receive of a message again.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn repost(&mut self, mut message: Received) -> Result<(), Fault> {
+        let receive = message.buffers.take_slice().ok_or(Fault::Protocol("a message nowhere".into()))?;
+        Ok(self.endpoint.post_recv(receive, message.token)?)
+    }
+}
