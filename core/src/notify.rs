@@ -96,6 +96,8 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     type Cq = P::Cq;
     type Qp = P::Qp;
 
+    const HAS_CQ_DOORBELL: bool = true;
+
     fn name(&self) -> &str {
         self.device.name()
     }
@@ -141,6 +143,11 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     #[inline(always)]
     fn collect(&self, cq: &P::Cq) {
         self.device.collect(cq);
+    }
+
+    #[inline(always)]
+    fn consumed(&self, cq: &P::Cq, consumed: u32) {
+        self.device.consumed(cq, consumed);
     }
 
     fn alloc_pd(&self) -> Result<P::Pd, Error> {

@@ -323,6 +323,11 @@ unsafe impl Provider for Device {
         }
     }
 
+    #[inline]
+    fn consumed(&self, cq: &Cq, consumed: u32) {
+        cq.0.consumed(consumed);
+    }
+
     fn entropy(&self) -> u64 {
         let mut bytes = [0u8; 8];
         // SAFETY: as many bytes as there are, of ours.

@@ -185,6 +185,19 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    /// Tells what was consumed of its own completion queues, where they have doorbells.
+    #[inline(always)]
+    pub(crate) fn tell_consumed(&mut self) {
+        match &self.completions {
+            Completions::Own { send, recv, .. } => {
+                self.provider.consumed(&self.handles.send, send.consumed());
+                self.provider.consumed(&self.handles.recv, recv.consumed());
+            }
+            Completions::One(queue) => self.provider.consumed(&self.handles.recv, queue.consumed()),
+            Completions::Grouped => {}
+        }
+    }
+
     /// Asks for an event of its own completion queues.
     pub(super) fn arm(&mut self) -> Result<(), Error>
     where
@@ -217,6 +230,7 @@ impl<P: Provider> Inner<P> {
         self.identity.id = id;
         self.collect();
         self.stats.stale = self.stats.stale.saturating_add(self.completions.drain());
+        self.tell_consumed();
         self.send.rewind(id);
         self.recv.rewind();
         self.identity.incarnation = Incarnation::from_random(self.provider.entropy());
