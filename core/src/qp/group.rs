@@ -261,6 +261,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             let Some((whose, event)) = self.poll_ready() else { break };
             sink(whose, event);
         }
+        self.provider.consumed(&self.cq, self.queue.consumed());
         let mut ended = self.end(member)?;
         let reclaimed = ended.in_flight();
         while let Some(event) = ended.reclaim() {

@@ -188,7 +188,7 @@ impl<P: Provider> Inner<P> {
     /// Tells what was consumed of its own completion queues, where they have doorbells.
     #[inline(always)]
     pub(crate) fn tell_consumed(&mut self) {
-        match &self.completions {
+        match &mut self.completions {
             Completions::Own { send, recv, .. } => {
                 self.provider.consumed(&self.handles.send, send.consumed());
                 self.provider.consumed(&self.handles.recv, recv.consumed());
@@ -203,7 +203,7 @@ impl<P: Provider> Inner<P> {
     where
         P: Arms,
     {
-        match &self.completions {
+        match &mut self.completions {
             Completions::Own { send, recv, .. } => {
                 self.provider.arm_cq(&self.handles.send, send.consumed())?;
                 self.provider.arm_cq(&self.handles.recv, recv.consumed())
