@@ -4,7 +4,6 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::caps::sealed::Sealed;
 use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
@@ -54,7 +53,7 @@ pub struct Notified<P: Notifies> {
     label = "there is nothing to arm",
     note = "ask for a channel when the queue pair or the group is made: `domain.on_channel(&channel).endpoint(..)`"
 )]
-pub trait Arms: Provider + Sealed {
+pub trait Arms: Provider + sealed::Sealed {
     /// [`Notifies::arm`].
     ///
     /// # Errors
@@ -79,7 +78,12 @@ impl<P: Notifies> Notified<P> {
     }
 }
 
-impl<P: Notifies> Sealed for Notified<P> {}
+/// Of its own, so that texts about others do not name what is here.
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+impl<P: Notifies> sealed::Sealed for Notified<P> {}
 
 impl<P: Notifies> Arms for Notified<P> {
     fn arm_cq(&self, cq: &P::Cq, consumed: u32) -> Result<(), Error> {
@@ -95,6 +99,8 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     type Pd = P::Pd;
     type Cq = P::Cq;
     type Qp = P::Qp;
+
+    const HAS_CQ_DOORBELL: bool = true;
 
     fn name(&self) -> &str {
         self.device.name()
@@ -141,6 +147,11 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     #[inline(always)]
     fn collect(&self, cq: &P::Cq) {
         self.device.collect(cq);
+    }
+
+    #[inline(always)]
+    fn consumed(&self, cq: &P::Cq, consumed: u32) {
+        self.device.consumed(cq, consumed);
     }
 
     fn alloc_pd(&self) -> Result<P::Pd, Error> {

@@ -69,6 +69,13 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// ([`DataPath::Verbs`]); nothing where the device sees its doorbells. Never blocks.
     #[inline(always)]
     fn announced(&self, _qp: &Self::Qp) {}
+    /// Whether the device is told what was consumed of its completion queues, by [`Provider::consumed`]: those with a
+    /// doorbell, as they have for events.
+    const HAS_CQ_DOORBELL: bool = false;
+    /// So many entries of a completion queue were consumed so far; after each poll, of providers with
+    /// [`Provider::HAS_CQ_DOORBELL`]. The last 16 bits are what a doorbell takes. Never blocks.
+    #[inline(always)]
+    fn consumed(&self, _cq: &Self::Cq, _consumed: u32) {}
     /// A completion queue's ring is about to be read: for providers that fill it by a library's calls. Never blocks.
     #[inline(always)]
     fn collect(&self, _cq: &Self::Cq) {}

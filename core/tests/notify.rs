@@ -9,14 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as Cx, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use common::puppet::Puppet;
 use common::{config, page, required, zeros};
 use efa_core::connect::introduce;
+use efa_core::entry::control1;
 use efa_core::memory::RemoteWrite;
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, Endpoint, Group, QpKind, Srd, Unsolicited, ops};
 use efa_core::soft::{Config, Profile, SoftChannel, SoftDevice, Storage};
+use efa_core::wire::EndpointInfo;
 use efa_core::work::Event;
-use efa_core::{Context, Error, Limit, Notified, ProtectionDomain, Provider, Token, Verb};
+use efa_core::{Context, Error, Gid, Limit, Notified, ProtectionDomain, Provider, Qkey, Qpn, Token, Verb};
 
 type Waiting<K = Srd> = Endpoint<Notified<SoftDevice>, K>;
 
@@ -229,6 +232,40 @@ fn r30_what_was_consumed_is_told_in_16_bits_however_often_the_ring_was_gone_thro
             }
         }
     }
+}
+
+#[test]
+fn r30_what_was_consumed_is_told_after_each_poll_and_with_each_arming() {
+    let device = Puppet::new(Profile::RDMA.caps());
+    let ctx = Context::open(device.clone());
+    let pd = ctx.alloc_pd().unwrap().on_channel(&());
+    let kind = required::<_, Srd>(&ctx);
+    let mut qp = pd.endpoint(kind, Depth::new(4, 4).one_completion_queue()).unwrap();
+    let address = EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) };
+    let peer = qp.resolve_address(address).unwrap().assert_mutual();
+    let mut consumed = 0;
+    for round in 0..40 {
+        // Up to as many as are in flight, of a ring of eight.
+        for place in 0..round % 4 + 1 {
+            qp.post(peer.send_empty(), Token(1)).unwrap();
+            device.send_done(device.send_id((consumed as usize + place) % 4), 0, control1::OP_SEND);
+        }
+        for _ in 0..round % 4 + 1 {
+            assert!(matches!(qp.poll(), Some(Event::Sent(_))));
+            consumed += 1;
+            assert_eq!(device.told(), [(false, consumed)]);
+        }
+        assert!(matches!(qp.arm(), Ok(None)));
+        assert_eq!(device.told(), [(true, consumed), (false, consumed)]);
+    }
+    // What the next life finds was consumed too.
+    let qp = qp.error().unwrap();
+    device.send_done(0, 0, control1::OP_SEND);
+    let _reset = qp.reset().unwrap();
+    assert_eq!(device.told(), [(false, consumed + 1)]);
+    // Nobody is told where nobody can be woken.
+    let mut plain = ctx.alloc_pd().unwrap().endpoint(kind, Depth::new(4, 4)).unwrap();
+    assert!(plain.poll().is_none() && device.told().is_empty());
 }
 
 /// The next completion of a queue pair.

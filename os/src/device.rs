@@ -335,6 +335,11 @@ unsafe impl Provider for Device {
         }
     }
 
+    #[inline]
+    fn consumed(&self, cq: &Cq, consumed: u32) {
+        cq.0.consumed(consumed);
+    }
+
     fn entropy(&self) -> u64 {
         random::bits()
     }

@@ -189,6 +189,54 @@ fn r30_the_file_is_readable_from_the_completion_that_was_armed_for_until_the_eve
 }
 
 #[test]
+fn r30_a_future_woken_by_the_file_loses_nothing_when_it_is_dropped() {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::{Context as Cx, Poll, Waker};
+
+    /// What a reactor does: the next poll is when the file is readable.
+    fn block_on<T>(channel: &Channel, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Cx::from_waker(Waker::noop())) {
+                return value;
+            }
+            assert!(readable(channel, LONG), "asleep for ever");
+        }
+    }
+
+    /// The next completion. Nothing is in the future that could be lost with it.
+    async fn next(qp: &mut Endpoint<Notified<Device>, Basic>, channel: &Channel) -> Event {
+        poll_fn(|_| {
+            if let Some(event) = qp.poll() {
+                return Poll::Ready(event);
+            }
+            channel.take().unwrap();
+            qp.arm().unwrap().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    on_each_path("futures", |contexts| {
+        let mut stage = stage(&contexts, Depth::new(8, 8));
+        for token in 0..200 {
+            stage.receive(token);
+            let dropped = {
+                let mut future = pin!(next(&mut stage.waiting, &stage.channel));
+                future.as_mut().poll(&mut Cx::from_waker(Waker::noop())).is_pending()
+            };
+            assert!(dropped, "nothing was sent");
+            stage.sender.post(stage.to_waiting.send_inline(b"x"), Token(token)).unwrap();
+            let event = block_on(&stage.channel, next(&mut stage.waiting, &stage.channel));
+            assert!(matches!(event, Event::Received(message) if message.token == Token(token)));
+            while stage.sender.in_flight() > 0 {
+                stage.sender.poll();
+            }
+        }
+    });
+}
+
+#[test]
 fn r30_a_ring_that_was_gone_through_more_than_65536_entries_wakes_nobody_for_nothing() {
     on_each_path("counted in 16 bits", |contexts| {
         let mut stage = stage(&contexts, Depth::new(64, 64));

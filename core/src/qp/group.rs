@@ -192,7 +192,12 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     pub fn poll(&mut self) -> Option<(MemberId, Event)> {
         self.provider.progress();
         self.announce_forgotten();
-        self.poll_ready()
+        if !P::HAS_CQ_DOORBELL {
+            return self.poll_ready();
+        }
+        let event = self.poll_ready();
+        self.provider.consumed(&self.cq, self.queue.consumed());
+        event
     }
 
     #[inline]
@@ -256,6 +261,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             let Some((whose, event)) = self.poll_ready() else { break };
             sink(whose, event);
         }
+        self.provider.consumed(&self.cq, self.queue.consumed());
         let mut ended = self.end(member)?;
         let reclaimed = ended.in_flight();
         while let Some(event) = ended.reclaim() {

@@ -185,12 +185,25 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    /// Tells what was consumed of its own completion queues, where they have doorbells.
+    #[inline(always)]
+    pub(crate) fn tell_consumed(&mut self) {
+        match &mut self.completions {
+            Completions::Own { send, recv, .. } => {
+                self.provider.consumed(&self.handles.send, send.consumed());
+                self.provider.consumed(&self.handles.recv, recv.consumed());
+            }
+            Completions::One(queue) => self.provider.consumed(&self.handles.recv, queue.consumed()),
+            Completions::Grouped => {}
+        }
+    }
+
     /// Asks for an event of its own completion queues.
     pub(super) fn arm(&mut self) -> Result<(), Error>
     where
         P: Arms,
     {
-        match &self.completions {
+        match &mut self.completions {
             Completions::Own { send, recv, .. } => {
                 self.provider.arm_cq(&self.handles.send, send.consumed())?;
                 self.provider.arm_cq(&self.handles.recv, recv.consumed())
@@ -217,6 +230,7 @@ impl<P: Provider> Inner<P> {
         self.identity.id = id;
         self.collect();
         self.stats.stale = self.stats.stale.saturating_add(self.completions.drain());
+        self.tell_consumed();
         self.send.rewind(id);
         self.recv.rewind();
         self.identity.incarnation = Incarnation::from_random(self.provider.entropy());

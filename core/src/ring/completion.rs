@@ -27,8 +27,8 @@ pub(crate) struct CompletionQueue {
     /// What the first quad of a good completion is, where `mask` is set; its phase flips at the wrap.
     expected: Quad,
     mask: Quad,
-    /// How often it was gone through.
-    rounds: u32,
+    /// What [`CompletionQueue::consumed`] said last.
+    told: u32,
 }
 
 // SAFETY: the ring is this queue's alone on this side, and atomic.
@@ -102,7 +102,7 @@ impl CompletionQueue {
             stride,
             expected: expected | PHASE,
             mask: mask | good,
-            rounds: 0,
+            told: 0,
         }
     }
 
@@ -163,9 +163,15 @@ impl CompletionQueue {
         Rest([third, fourth])
     }
 
-    /// Entries that were consumed so far.
-    pub(crate) fn consumed(&self) -> u32 {
-        self.rounds.wrapping_mul(self.entries()).wrapping_add(self.entries_to(self.next))
+    /// Entries that were consumed so far. It is to be asked at least once in two rounds of the ring, which it tells apart
+    /// by their phases: so that nothing is counted where nobody asks.
+    pub(crate) fn consumed(&mut self) -> u32 {
+        let entries = self.entries();
+        let round = if self.expected & PHASE == 0 { entries } else { 0 };
+        let at = round.wrapping_add(self.entries_to(self.next));
+        let two_rounds = entries.wrapping_mul(2).wrapping_sub(1);
+        self.told = self.told.wrapping_add(at.wrapping_sub(self.told) & two_rounds);
+        self.told
     }
 
     /// Entries that it holds.
@@ -174,10 +180,11 @@ impl CompletionQueue {
     }
 
     /// Entries before one of the ring.
+    #[inline(always)]
     fn entries_to(&self, entry: NonNull<AtomicWord>) -> u32 {
         let words = (entry.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
-        // Never by 0, which the compiler cannot see.
-        words.checked_div(self.stride).map_or(0, |entries| entries as u32)
+        // A power of two, 16 or 32 bytes.
+        (words >> (self.stride.trailing_zeros() & 31)) as u32
     }
 
     /// Consumes whatever there is; gives how many entries that was.
@@ -194,7 +201,6 @@ impl CompletionQueue {
     fn wrap(&mut self) {
         self.next = self.base;
         self.expected ^= PHASE;
-        self.rounds = self.rounds.wrapping_add(1);
     }
 }
 

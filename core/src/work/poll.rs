@@ -20,7 +20,12 @@ impl<P: Provider> Inner<P> {
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
         self.announce_forgotten();
-        self.poll_ready()
+        if !P::HAS_CQ_DOORBELL {
+            return self.poll_ready();
+        }
+        let event = self.poll_ready();
+        self.tell_consumed();
+        event
     }
 
     /// A batch that was forgotten goes out now, or what waits for it would wait for ever; and whatever is staged

@@ -12,8 +12,8 @@ use efa_core::peer::{Ah, AhAttr, AhObject};
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, Slot, WORDS_PER_QUAD, Word};
 use efa_core::{
-    Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, PdId, Provider, QpInit, Qpn, Queues, RKey,
-    RecvRing, SendRing, Verb,
+    Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, Notifies, PdId, Provider, QpInit, Qpn,
+    Queues, RKey, RecvRing, SendRing, Verb,
 };
 use zerocopy::IntoBytes;
 
@@ -41,6 +41,8 @@ struct Strings {
     /// The number of the state that `query_qp` answers.
     state: AtomicU32,
     moves: Mutex<Vec<QpAttr>>,
+    /// What it was told of completion queues on a channel: armed or not, and what was consumed.
+    told: Mutex<Vec<(bool, u32)>>,
     qp: Mutex<Option<Arc<QpMemory>>>,
 }
 
@@ -109,6 +111,7 @@ impl Puppet {
             refuse_modify: AtomicI32::new(0),
             state: AtomicU32::new(QpState::Rts.number()),
             moves: Mutex::default(),
+            told: Mutex::default(),
             qp: Mutex::default(),
         }))
     }
@@ -121,6 +124,11 @@ impl Puppet {
     /// `query_qp` answers this state from now on.
     pub(crate) fn pretend(&self, state: QpState) {
         self.0.state.store(state.number(), Ordering::Relaxed);
+    }
+
+    /// What it was told since this was asked last of completion queues on a channel: armed or not, and what was consumed.
+    pub(crate) fn told(&self) -> Vec<(bool, u32)> {
+        std::mem::take(&mut self.0.told.lock().unwrap())
     }
 
     /// The attributes of the last move that it was asked for.
@@ -311,6 +319,10 @@ unsafe impl Provider for Puppet {
         Ok(Arc::new(CqMemory { words, entries, quads, produced: AtomicU32::new(0) }))
     }
 
+    fn consumed(&self, _: &Arc<CqMemory>, consumed: u32) {
+        self.0.told.lock().unwrap().push((false, consumed));
+    }
+
     fn create_qp(
         &self,
         _: &PdId,
@@ -382,5 +394,18 @@ unsafe impl Provider for Puppet {
             entries: cq.entries,
             entry_size: if cq.quads == 4 { 32 } else { 16 },
         }
+    }
+}
+
+impl Notifies for Puppet {
+    type Channel = ();
+
+    fn create_cq_on(&self, init: &CqInit, _: &()) -> Result<Arc<CqMemory>, Error> {
+        self.create_cq(init)
+    }
+
+    fn arm(&self, _: &Arc<CqMemory>, consumed: u32) -> Result<(), Error> {
+        self.0.told.lock().unwrap().push((true, consumed));
+        Ok(())
     }
 }

@@ -123,6 +123,16 @@ impl Bell {
         self.doorbell = Some(doorbell);
     }
 
+    /// So many entries were consumed: told to the device, as libefa tells it after each poll, without asking for an event.
+    #[inline]
+    pub(super) fn consumed(&self, consumed: u32) {
+        if let Some(doorbell) = self.doorbell
+            && self.rung.load(Ordering::Relaxed) as u16 != consumed as u16
+        {
+            self.ring(doorbell, self.word(consumed));
+        }
+    }
+
     /// Asks for an event, of `cq`, that so many entries were consumed of.
     ///
     /// # Errors
@@ -132,18 +142,29 @@ impl Bell {
             // SAFETY: alive, and made on the channel.
             return unsafe { cq.context.request_notification(cq.raw()) };
         };
-        const EVENTS_AT: u32 = 29;
-        const ARM: u32 = 1 << 31;
-        let word = consumed & 0xFFFF | (self.taken.load(Ordering::Acquire) & 0b11) << EVENTS_AT | ARM;
+        let word = self.word(consumed) | ARM;
         // The same word again asks for the same event, which the device has raised by now or will: a store to a device
         // costs more than this.
-        if self.rung.swap(u64::from(word), Ordering::Relaxed) != u64::from(word) {
-            // SAFETY: the queue's own doorbell, and the queue is alive.
-            unsafe { doorbell.as_ref() }.store(word, Ordering::Release);
+        if self.rung.load(Ordering::Relaxed) != u64::from(word) {
+            self.ring(doorbell, word);
         }
         Ok(())
     }
+
+    /// What a doorbell is rung with: bits 15:0 count the entries consumed, 30:29 the events taken.
+    fn word(&self, consumed: u32) -> u32 {
+        consumed & 0xFFFF | (self.taken.load(Ordering::Acquire) & 0b11) << 29
+    }
+
+    fn ring(&self, doorbell: NonNull<AtomicU32>, word: u32) {
+        self.rung.store(word.into(), Ordering::Relaxed);
+        // SAFETY: the queue's own doorbell, and the queue is alive.
+        unsafe { doorbell.as_ref() }.store(word, Ordering::Release);
+    }
 }
+
+/// Bit 31 of a doorbell asks for an event.
+const ARM: u32 = 1 << 31;
 
 /// Reads of a file answer at once from now on.
 ///

@@ -126,6 +126,14 @@ impl Cq {
         }
     }
 
+    /// So many entries of its ring were consumed.
+    #[inline]
+    pub(crate) fn consumed(&self, consumed: u32) {
+        if let Some(bell) = &self.bell {
+            bell.consumed(consumed);
+        }
+    }
+
     /// Asks for an event on its channel, `consumed` entries of its ring having been read so far.
     ///
     /// # Errors

@@ -52,6 +52,10 @@ unsafe impl Provider for Stub {
         used(self.0);
     }
 
+    fn consumed(&self, _: &Handle, consumed: u32) {
+        used(consumed);
+    }
+
     fn alloc_pd(&self) -> Result<Handle, Error> {
         any()
     }
