@@ -31,6 +31,8 @@
 //! |---|---|
 //! | `list` | the devices, and which of them are EFA's |
 //! | `device` | the provider |
+//! | `attributes` | what a device, its port, a queue pair and a region say of themselves |
+//! | `memory` | huge pages, and memory behind a dma-buf's file |
 //! | `handle` | the device's objects, which release what they own |
 //! | `verbs` | the data path through the library's calls |
 //! | `fork` | what a fork does to registered memory |
@@ -46,6 +48,7 @@
 #![deny(unsafe_code)]
 
 mod absent;
+mod attributes;
 #[cfg(all(test, feature = "system"))]
 mod calls;
 #[cfg(feature = "soft")]
@@ -58,13 +61,16 @@ mod fork;
 mod handle;
 mod list;
 mod loader;
+mod memory;
 mod same;
 mod verbs;
 
 pub use absent::Absent;
+pub use attributes::{Attributes, Interconnects, LinkLayer, PortAttributes, PortState, QueuePairInfo};
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
-pub use explain::Explained;
+pub use explain::{Explained, RefusedRegion};
 pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};
 pub use loader::{Library, LoadError, NeedsNewer, Node};
+pub use memory::{DmaBufFile, HugePageSize, HugePages, NoHugePages};

@@ -38,5 +38,6 @@ zeroed!(
     EfadvWqAttr,
     EfadvCqAttr,
     EfadvCqInitAttr,
+    EfadvMrAttr,
     EfadvSqDepthAttr
 );

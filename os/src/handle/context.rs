@@ -9,6 +9,7 @@ use std::sync::Arc;
 use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 
 use super::ah::Handles;
+use super::objects::Objects;
 use super::{answered, made};
 use crate::error::{answer, errno};
 use crate::explain::Usage;
@@ -22,8 +23,12 @@ pub(crate) struct Context {
     pub(crate) leaks: Leaks,
     /// What is in use of it.
     pub(crate) usage: Usage,
+    /// What is alive of it, by its numbers.
+    pub(crate) objects: Objects,
     /// How its queue pairs are posted on.
     pub(crate) path: DataPath,
+    /// Bytes of the largest page that it has (R36).
+    pub(crate) largest_page: u64,
 }
 
 // SAFETY: the verbs may be called from any thread, with any open device.
@@ -43,7 +48,9 @@ impl Context {
         // SAFETY: by the caller's word.
         let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        Ok(Self { raw, table, leaks: Leaks::new(), usage: Usage::default(), path: DataPath::Direct })
+        let (usage, objects) = (Usage::default(), Objects::default());
+        let (path, largest_page) = (DataPath::Direct, u64::MAX);
+        Ok(Self { raw, table, leaks: Leaks::new(), usage, objects, path, largest_page })
     }
 
     /// The open device, for calls to it.
@@ -81,6 +88,19 @@ impl Context {
         // SAFETY: an open device, and a struct of ours, which is longer than what is written.
         answer(unsafe { self.table.ibv_query_port(self.raw(), 1, &mut attr) })?;
         Ok(attr.0)
+    }
+
+    /// The speed of port 1 in units of 100 Mb/s, where this library asks for it.
+    pub(crate) fn query_port_speed(&self) -> Option<u64> {
+        let mut speed = 0;
+        // SAFETY: an open device, and a number of ours.
+        let returned = unsafe { self.table.ibv_query_port_speed(self.raw(), 1, &mut speed) };
+        returned.is_ok_and(|returned| answer(returned).is_ok()).then_some(speed).filter(|speed| *speed > 0)
+    }
+
+    /// Whether huge pages stay where they are if this process forks.
+    pub(crate) fn huge_pages_stay(&self) -> bool {
+        crate::fork::asked(self.table).is_ok_and(crate::Fork::keeps_huge_pages)
     }
 
     /// The device's address: the first of port 1, which is EFA's only one.
@@ -137,8 +157,6 @@ impl Context {
         unsafe { (*self.raw()).ops.post_recv }
     }
 }
-
-type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
 
 impl Drop for Context {
     fn drop(&mut self) {

@@ -43,11 +43,10 @@ impl Cq {
         efa.wc_flags |= if init.sgid { EFADV_WC_EX_WITH_SGID } else { 0 };
         attr.wc_flags = if context.path == DataPath::Verbs { verbs::FIELDS } else { 0 };
         efa.wc_flags |= if init.unsolicited { EFADV_WC_EX_WITH_IS_UNSOLICITED } else { 0 };
-        // libefa before 59 knows no more than the fields up to this.
-        let len = core::mem::offset_of!(EfadvCqInitAttr, flags) as u32;
+        let len = size_of::<EfadvCqInitAttr>() as u32;
         // SAFETY: an open device, and structs of ours, of which the second has that length at least.
         let made_ex = unsafe { table.efadv_create_cq(context.raw(), &mut attr, &mut efa, len) };
-        let extended = made(Verb::CreateCq, made_ex.map_err(|_| too_old())?)?;
+        let extended = made(Verb::CreateCq, made_ex.map_err(|_| too_old(Verb::CreateCq))?)?;
         // From here on it is destroyed when it is dropped.
         let mut cq = Self {
             raw: extended.cast(),
@@ -76,7 +75,7 @@ impl Cq {
         let efa = if init.sgid {
             // SAFETY: a live queue of libefa's.
             let efa = unsafe { context.table.efadv_cq_from_ibv_cq_ex(extended.as_ptr()) };
-            Some(NonNull::new(efa.map_err(|_| too_old())?).ok_or(impossible)?)
+            Some(NonNull::new(efa.map_err(|_| too_old(Verb::CreateCq))?).ok_or(impossible)?)
         } else {
             None
         };
@@ -90,7 +89,7 @@ impl Cq {
         let len = size_of::<EfadvCqAttr>() as u32;
         // SAFETY: a live queue, and a struct of that length.
         let returned = unsafe { self.context.table.efadv_query_cq(self.raw(), &mut attr, len) };
-        answered(Verb::CreateCq, returned.map_err(|_| too_old())?)?;
+        answered(Verb::CreateCq, returned.map_err(|_| too_old(Verb::CreateCq))?)?;
         let base = ring_of::<AtomicWord>(attr.buffer.cast(), Verb::CreateCq)?;
         let entries = attr.num_entries;
         let possible = entries.is_power_of_two() && (init.entries..=MAX_ENTRIES).contains(&entries);
@@ -111,9 +110,9 @@ impl Cq {
 /// Entries that a ring may have for core.
 pub(super) const MAX_ENTRIES: u32 = 32768;
 
-/// What a device is never asked, since it was not opened with a library that lacks the call.
-pub(super) fn too_old() -> Error {
-    Error::Device { verb: Verb::CreateCq, errno: libc::ENOSYS }
+/// The library has no such call: of those that opening a device demands, nobody sees this.
+pub(super) fn too_old(verb: Verb) -> Error {
+    Error::Device { verb, errno: libc::ENOSYS }
 }
 
 impl Drop for Cq {

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `context` | open devices, protection domains |
 //! | `mr`, `ah` | regions and address handles, as core counts them |
+//! | `objects` | what is alive by its number, for queries from anywhere |
 //! | `cq`, `qp` | completion queues and queue pairs, with their rings |
 
 mod ah;
 mod context;
 mod cq;
 mod mr;
+mod objects;
 mod qp;
 
 use core::ffi::c_int;
@@ -18,6 +20,7 @@ use core::ptr::NonNull;
 pub(crate) use context::{Context, Pd};
 pub(crate) use cq::Cq;
 use efa_core::{Error, Verb};
+pub(crate) use mr::WRITABLE_PAGES;
 pub(crate) use qp::Qp;
 
 use crate::error::{answer, errno};

@@ -116,6 +116,7 @@ impl Qp {
             _ => qp.make_rings(init, cap, qpn)?,
         };
         qp.queues.qpn = Qpn(qpn);
+        pd.context.objects.queue_pair_made(Qpn(qpn), raw);
         qp.send_slots = slots(qp.queues.send.depth);
         qp.recv_slots = slots(qp.queues.recv.depth);
         qp.queues.send.slots = qp.send_slots.cast();
@@ -177,7 +178,7 @@ impl Qp {
             return Err(impossible);
         }
         // SAFETY: a live queue pair, made with operations.
-        let extended = unsafe { self.table().ibv_qp_to_qp_ex(self.raw()) }.map_err(|_| too_old())?;
+        let extended = unsafe { self.table().ibv_qp_to_qp_ex(self.raw()) }.map_err(|_| too_old(Verb::CreateQp))?;
         let extended = NonNull::new(extended).ok_or(impossible)?;
         let post_recv = self.pd.context.post_recv().ok_or(impossible)?;
         // SAFETY: the same queue pair, and its context's call; it is announced to only while it is alive.
@@ -226,7 +227,7 @@ impl Qp {
         let len = size_of::<EfadvWqAttr>() as u32;
         // SAFETY: a live queue pair, and structs of that length.
         let returned = unsafe { self.table().efadv_query_qp_wqs(self.raw(), &mut send, &mut recv, len) };
-        answered(Verb::CreateQp, returned.map_err(|_| too_old())?)?;
+        answered(Verb::CreateQp, returned.map_err(|_| too_old(Verb::CreateQp))?)?;
         let entry_size = send.entry_size.try_into().unwrap_or(u16::MAX);
         if entry_size != init.entry_size {
             return Err(Error::EntrySize { asked: init.entry_size, given: entry_size });
@@ -285,11 +286,7 @@ impl Qp {
         if self.life != Life::Alive {
             return Err(refused(Verb::ModifyQp, libc::EINVAL));
         }
-        let mut attr = IbvQpAttr::zeroed();
-        (attr.qp_state, attr.cur_qp_state) = (to.state.number(), to.cur_state.number());
-        (attr.qkey, attr.sq_psn, attr.pkey_index) = (to.qkey.0, to.sq_psn, to.pkey_index);
-        (attr.port_num, attr.rnr_retry) = (to.port, to.rnr_retry);
-        attr.en_sqd_async_notify = to.sqd_async_notify.into();
+        let mut attr = attr_of(to);
         // SAFETY: a live queue pair, and a struct of ours.
         let returned = unsafe { self.table().ibv_modify_qp(self.raw(), &mut attr, to.mask.bits() as c_int) };
         answered(Verb::ModifyQp, returned)?;
@@ -320,6 +317,8 @@ impl Qp {
             Life::Lost => return Err(refused(Verb::DestroyQp, libc::EIO)),
             Life::Gone => return Err(refused(Verb::DestroyQp, libc::EINVAL)),
         }
+        let objects = &self.pd.context.objects;
+        objects.queue_pair_gone(self.queues.qpn, self.raw);
         // SAFETY: alive, so it was not destroyed yet. A libefa that tells where rings are asks the kernel first and unmaps them only
         // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
@@ -330,7 +329,10 @@ impl Qp {
         self.life = match answer {
             Ok(()) => Life::Gone,
             Err(_) if self.posts.is_some() => Life::Lost,
-            Err(_) => Life::Alive,
+            Err(_) => {
+                objects.queue_pair_made(self.queues.qpn, self.raw);
+                Life::Alive
+            }
         };
         answer
     }
@@ -357,6 +359,16 @@ impl Drop for Qp {
             drop(unsafe { Box::from_raw(slots.as_ptr()) });
         }
     }
+}
+
+/// The same attributes, as C has them.
+pub(super) fn attr_of(to: &QpAttr) -> IbvQpAttr {
+    let mut attr = IbvQpAttr::zeroed();
+    (attr.qp_state, attr.cur_qp_state) = (to.state.number(), to.cur_state.number());
+    (attr.qkey, attr.sq_psn, attr.pkey_index) = (to.qkey.0, to.sq_psn, to.pkey_index);
+    (attr.port_num, attr.rnr_retry) = (to.port, to.rnr_retry);
+    attr.en_sqd_async_notify = to.sqd_async_notify.into();
+    attr
 }
 
 fn refused(verb: Verb, errno: c_int) -> Error {
