@@ -173,6 +173,17 @@ impl Attributes {
     }
 }
 
+impl Interconnects {
+    pub(crate) fn of(attr: &EfadvMrAttr) -> Self {
+        let told = |bit, id| (attr.ic_id_validity & bit != 0).then_some(id);
+        Self {
+            recv: told(EFADV_MR_ATTR_VALIDITY_RECV_IC_ID, attr.recv_ic_id),
+            rdma_read: told(EFADV_MR_ATTR_VALIDITY_RDMA_READ_IC_ID, attr.rdma_read_ic_id),
+            rdma_recv: told(EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID, attr.rdma_recv_ic_id),
+        }
+    }
+}
+
 impl PortState {
     fn of(number: c_int) -> Self {
         match number {
@@ -368,9 +379,14 @@ mod tests {
 
     #[test]
     fn interconnects_are_told_where_the_device_says_them() {
-        let some = Interconnects { recv: Some(1), rdma_read: None, rdma_recv: Some(2) };
+        let (recv_ic_id, rdma_read_ic_id, rdma_recv_ic_id) = (1, 9, 2);
+        let of = |ic_id_validity| {
+            let attr = EfadvMrAttr { comp_mask: 0, ic_id_validity, recv_ic_id, rdma_read_ic_id, rdma_recv_ic_id };
+            Interconnects::of(&attr)
+        };
+        assert_eq!(of(2), Interconnects { recv: None, rdma_read: Some(9), rdma_recv: None });
+        let some = of(1 | 4);
         assert_eq!(some.to_string(), "receives by interconnect 1, RDMA by peers by interconnect 2");
-        let none = Interconnects { recv: None, rdma_read: None, rdma_recv: None };
-        assert!(none.to_string().contains("does not say"));
+        assert!(of(0).to_string().contains("does not say"));
     }
 }

@@ -27,9 +27,13 @@ impl Fork {
     /// Whether huge pages stay where they are when the process forks. libibverbs keeps them from the child only if it was told
     /// so by `RDMAV_HUGEPAGES_SAFE`: else it divides what cannot be divided.
     pub fn keeps_huge_pages(self) -> bool {
+        self.keeps_if(std::env::var_os("RDMAV_HUGEPAGES_SAFE").is_some())
+    }
+
+    fn keeps_if(self, told_of_huge_pages: bool) -> bool {
         match self {
             Self::Unneeded => true,
-            Self::Enabled => std::env::var_os("RDMAV_HUGEPAGES_SAFE").is_some(),
+            Self::Enabled => told_of_huge_pages,
             Self::Disabled | Self::Unknown(_) => false,
         }
     }
@@ -73,10 +77,27 @@ pub(crate) fn asked(table: &Table) -> Result<Fork, NeedsNewer> {
     })
 }
 
-#[cfg(all(test, feature = "system"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn r38_huge_pages_stay_if_the_kernel_copies_or_the_library_was_told_of_them_and_not_else() {
+        let forks = [Fork::Unneeded, Fork::Enabled, Fork::Disabled, Fork::Unknown(9)];
+        let stays = forks.map(|fork| [false, true].map(|told| fork.keeps_if(told)));
+        assert_eq!(stays, [[true, true], [false, true], [false, false], [false, false]]);
+        let text = Fork::Disabled.to_string();
+        let parts = [
+            "RDMAV_FORK_SAFE=1",
+            "IBV_FORK_SAFE=1",
+            "0 means no from rdma-core 40 on",
+            "RDMAV_HUGEPAGES_SAFE=1",
+            "5.13",
+        ];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+
+    #[cfg(feature = "system")]
     #[test]
     fn r38_the_library_says_whether_a_fork_is_safe() {
         let fork = fork_safety().unwrap();

@@ -283,7 +283,7 @@ unsafe impl Provider for Puppet {
             Ok(mr.memory)
         }
         let parts = memory.parts();
-        let iova = parts.base.addr().get() as u64;
+        let iova = init.place(&memory, 1).unwrap();
         let attr = MrAttr {
             base: parts.base,
             len: parts.len,

@@ -11,6 +11,7 @@ mod frozen;
 mod refusals;
 mod slices;
 mod storage;
+mod views;
 
 use std::mem;
 use std::ptr::NonNull;

@@ -68,12 +68,7 @@ impl Objects {
         let len = size_of::<EfadvMrAttr>() as u32;
         // SAFETY: registered while it is locked, and a struct of that length.
         answered(Verb::QueryMr, unsafe { table.efadv_query_mr(raw.as_ptr(), &mut attr, len) }?)?;
-        let told = |bit, id| (attr.ic_id_validity & bit != 0).then_some(id);
-        Ok(Interconnects {
-            recv: told(EFADV_MR_ATTR_VALIDITY_RECV_IC_ID, attr.recv_ic_id),
-            rdma_read: told(EFADV_MR_ATTR_VALIDITY_RDMA_READ_IC_ID, attr.rdma_read_ic_id),
-            rdma_recv: told(EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID, attr.rdma_recv_ic_id),
-        })
+        Ok(Interconnects::of(&attr))
     }
 
     /// What the device says of a queue pair.
