@@ -5,7 +5,7 @@
 use crate::error::Limit;
 use crate::flags::Access;
 use crate::memory::Mr;
-use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice, View};
+use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, Registered, RemoteAccess, View};
 use crate::provider::{MrInit, Provider};
 use crate::qp::{AnyQueuePair, Depth, Endpoint, Group, QpKind, QueuePair, Reset};
 use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
@@ -142,7 +142,7 @@ impl<P: Provider> ProtectionDomain<P> {
     ///
     /// # Errors
     /// [`Error::ZeroLength`] (R37), [`Error::AboveLimit`], or what the device answered; with the memory.
-    pub fn register<M: DmaBuf>(&self, memory: M) -> Result<(Region<M>, Slice<M::View>), Refused<M>> {
+    pub fn register<M: DmaBuf>(&self, memory: M) -> Result<Registered<M>, Refused<M>> {
         self.register_with(memory, RegisterOptions::new())
     }
 
@@ -150,11 +150,7 @@ impl<P: Provider> ProtectionDomain<P> {
     ///
     /// # Errors
     /// As [`ProtectionDomain::register`]; [`Error::PageOffset`].
-    pub fn register_with<M: DmaBuf>(
-        &self,
-        memory: M,
-        options: RegisterOptions,
-    ) -> Result<(Region<M>, Slice<M::View>), Refused<M>> {
+    pub fn register_with<M: DmaBuf>(&self, memory: M, options: RegisterOptions) -> Result<Registered<M>, Refused<M>> {
         self.reg_mr(memory, &options.init(Access::LOCAL_WRITE), 1).map(Region::new)
     }
 

@@ -42,7 +42,7 @@ pub use owners::{Arena, BorrowedMemory};
 #[cfg(feature = "alloc")]
 pub use owners::{PageSize, Pages};
 pub use pool::Pool;
-pub use region::{Region, RegisterOptions};
+pub use region::{Region, RegisterOptions, Registered};
 pub use slice::Slice;
 pub use view::{Opaque, View, Visible};
 #[cfg(feature = "soft")]

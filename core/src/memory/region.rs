@@ -19,9 +19,12 @@ pub struct Region<M> {
     owner: PhantomData<fn() -> M>,
 }
 
+/// A region, and the slice of all of it.
+pub type Registered<M> = (Region<M>, Slice<<M as DmaBuf>::View>);
+
 impl<M: DmaBuf> Region<M> {
     /// A region and the slice of all of it.
-    pub(crate) fn new(mr: Mr) -> (Self, Slice<M::View>) {
+    pub(crate) fn new(mr: Mr) -> Registered<M> {
         let whole = Slice::whole(mr.clone());
         (Self { mr, owner: PhantomData }, whole)
     }
@@ -31,7 +34,7 @@ impl<M: DmaBuf> Region<M> {
     /// # Errors
     /// [`Error::NotWhole`] if the slice is not all of this region, [`Error::RegionInUse`] if an empty slice
     /// or an empty part is still held, or what the device answered; with both.
-    pub fn close(self, whole: Slice<M::View>) -> Result<M, Refused<(Self, Slice<M::View>)>> {
+    pub fn close(self, whole: Slice<M::View>) -> Result<M, Refused<Registered<M>>> {
         let len = self.len();
         if !self.mr.is(whole.mr()) || whole.len() != len {
             let error = Error::NotWhole { has: whole.len() as u64, needs: len as u64 };
