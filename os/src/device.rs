@@ -104,6 +104,13 @@ impl Device {
         Ok(Self(Arc::new(inner)))
     }
 
+    /// The device, opened again for another path.
+    #[cfg(all(test, feature = "system"))]
+    pub(crate) fn reopened(&self, path: DataPath) -> Arc<handle::Context> {
+        let listed = crate::list().unwrap().into_iter().find(|listed| listed.name() == self.0.name).unwrap();
+        listed.open_with(path).unwrap().0.context.clone()
+    }
+
     /// The node's GUID.
     pub fn guid(&self) -> u64 {
         self.0.guid

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use core::cmp;
 use core::ffi::c_int;
 use core::mem;
 use core::ptr::NonNull;
@@ -15,7 +16,7 @@ use efa_core::{DataPath, Error, Limit, QpInit, Qpn, Queues, RecvRing, SendRing, 
 use super::cq::{MAX_ENTRIES, too_old};
 use super::{Cq, Pd, answered, made};
 use crate::ffi::*;
-use crate::verbs::QueuePair;
+use crate::verbs::{Completions, QueuePair};
 
 /// A queue pair. One that is dropped alive is destroyed, or leaked and counted.
 pub(crate) struct Qp {
@@ -319,10 +320,13 @@ impl Qp {
         }
         let objects = &self.pd.context.objects;
         objects.queue_pair_gone(self.queues.qpn, self.raw);
+        // Polls find queue pairs by their numbers, until this is answered.
+        let held = hold_polls(&self.cqs);
         // SAFETY: alive, so it was not destroyed yet. A libefa that tells where rings are asks the kernel first and unmaps them only
         // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
         let answer = answered(Verb::DestroyQp, returned);
+        drop(held);
         if answer.is_ok() {
             self.pd.context.usage.queue_pair_gone();
         }
@@ -359,6 +363,19 @@ impl Drop for Qp {
             drop(unsafe { Box::from_raw(slots.as_ptr()) });
         }
     }
+}
+
+/// Keeps everybody from polling these completion queues by calls.
+fn hold_polls(cqs: &Option<[Arc<Cq>; 2]>) -> [Option<impl Sized + '_>; 2] {
+    let Some([send, recv]) = cqs else { return [None, None] };
+    let (first, second) = match Arc::as_ptr(send).addr().cmp(&Arc::as_ptr(recv).addr()) {
+        cmp::Ordering::Less => (send, Some(recv)),
+        cmp::Ordering::Equal => (send, None),
+        cmp::Ordering::Greater => (recv, Some(send)),
+    };
+    // In one order, whoever holds them.
+    let first = first.completions.as_ref().map(Completions::hold);
+    [first, second.and_then(|cq| cq.completions.as_ref()).map(Completions::hold)]
 }
 
 /// The same attributes, as C has them.
