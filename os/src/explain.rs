@@ -105,8 +105,15 @@ impl fmt::Display for RefusedRegion {
 
 /// Bytes of a file, if it has an end.
 fn file_len(fd: i32) -> Option<u64> {
-    // SAFETY: the file is of memory that is still owned; where in it the next read would be means nothing there.
-    let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+    let seek = |offset, whence| {
+        // SAFETY: the file is of memory that is still owned.
+        unsafe { libc::lseek(fd, offset, whence) }
+    };
+    let (now, end) = (seek(0, libc::SEEK_CUR), seek(0, libc::SEEK_END));
+    if now >= 0 {
+        // Where the next read begins, in a file that has such a place.
+        seek(now, libc::SEEK_SET);
+    }
     u64::try_from(end).ok()
 }
 
@@ -159,6 +166,9 @@ impl fmt::Display for Explained {
         write!(f, "{}: {}", self.device, self.error)?;
         if let Some(region) = &self.refused {
             write!(f, "; it was to register {region}")?;
+        }
+        if self.error == Error::HugePagesAndFork {
+            return crate::fork_safety().map_or(Ok(()), |fork| write!(f, "; a fork is {fork}"));
         }
         let Error::Device { verb, errno } = self.error else { return Ok(()) };
         match (verb, errno) {
