@@ -107,7 +107,7 @@ fn r34_a_domain_is_gone_only_after_all_that_is_in_it_and_a_groups_queue_after_it
         };
         for shut_down in [true, false] {
             let pd = ctx.alloc_pd().unwrap();
-            let mut group = pd.group::<Basic, 2>(ctx.require::<Basic>().unwrap(), 64).unwrap();
+            let mut group = pd.group::<Basic, 2>(ctx.require::<Basic>().unwrap(), 256).unwrap();
             let first = group.endpoint(Depth::new(4, 4)).unwrap();
             let second = match group.endpoint(Depth::new(4, 4)) {
                 Err(Error::Device { verb: Verb::CreateQp, errno: libc::EOPNOTSUPP }) => {
