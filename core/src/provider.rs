@@ -24,7 +24,7 @@ use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// # Safety
 /// Memory is freed on the word of a provider, so it promises that
 /// 1. the device touches registered memory only after `reg_mr` and not after the [`Mr`]'s
-///    deregistration returned `Ok`;
+///    deregistration returned `Ok`, and the provider itself none that is not visible to the CPU;
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, of the sizes that it says, aligned,
 ///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives; rings and

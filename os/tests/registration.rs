@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use common::{Basic, has_writes, on_each_path, skipped, wait};
 use efa_core::flags::Access;
+use efa_core::flow::{Split, Step};
 use efa_core::memory::{
     MemoryKind, Mr, PageSize, Pages, RawMemory, RegisterOptions, RemoteRead, RemoteReadWrite, RemoteWrite,
 };
@@ -126,6 +127,19 @@ fn peers_write_and_read_memory_that_the_cpu_does_not_see() {
         from.post(peer.read(into, window.range(96..4192).unwrap()), Token(3)).unwrap();
         let Event::Read(mut done) = wait(&mut from) else { panic!("not read") };
         assert_eq!((bytes(&mine, 4, 7).as_slice(), done.buffers.take_opaque().unwrap().len()), (&b"written"[..], 4096));
+        // All of it in parts, and back in one piece.
+        let (more, fd) = exported(8192);
+        let (_more, whole) = a_pd.register(DmaBufFile::new(fd, 0, 8191)).unwrap();
+        let mut read = Split::<_, 4, _>::new(whole, window, 1000, Token(100)).unwrap();
+        let whole = loop {
+            read.post(&mut from, |part, window| peer.read(part, window)).unwrap();
+            match from.poll().map(|event| read.step(event)) {
+                Some(Step::Done { slice, failed: None }) => break slice,
+                None | Some(Step::More) => std::thread::yield_now(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((whole.len(), bytes(&more, 100, 7).as_slice()), (8191, &b"written"[..]));
         let part = exposed.part(100..107).unwrap();
         let (back, _) = efa_core::connect::introduce(&to, &from).unwrap();
         from.post_recv(a_pd.register(vec![0; 7]).unwrap().1, Token(4)).unwrap();

@@ -88,6 +88,17 @@ impl Buffers {
         }
     }
 
+    /// The slice of an operation that had one buffer, if it is one of that view.
+    #[inline]
+    pub(crate) fn into_slice_of<V: View>(self) -> Option<Slice<V>> {
+        if self.tag != Tag::one(V::KIND) {
+            return None;
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: as in `into_slice`; the tag says that it is of that view.
+        Some(unsafe { this.raw[0].into_slice() })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         usize::from(self.tag.has_first()) + usize::from(self.tag.has_second())
