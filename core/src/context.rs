@@ -5,11 +5,10 @@
 use crate::error::Limit;
 use crate::flags::Access;
 use crate::memory::Mr;
-use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, RemoteAccess, Slice};
+use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, Registered, RemoteAccess, View};
 use crate::notify::{Notified, Notifies};
-use crate::provider::Provider;
+use crate::provider::{MrInit, Provider};
 use crate::qp::{AnyQueuePair, Depth, Endpoint, Group, QpKind, QueuePair, Reset};
-use crate::ring::Word;
 use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
 
 /// An open device.
@@ -192,25 +191,21 @@ impl<P: Provider> ProtectionDomain<P> {
     ///
     /// # Errors
     /// [`Error::ZeroLength`] (R37), [`Error::AboveLimit`], or what the device answered; with the memory.
-    pub fn register<M: DmaBuf>(&self, memory: M) -> Result<(Region<M>, Slice), Refused<M>> {
+    pub fn register<M: DmaBuf>(&self, memory: M) -> Result<Registered<M>, Refused<M>> {
         self.register_with(memory, RegisterOptions::new())
     }
 
     /// Registers memory with options.
     ///
     /// # Errors
-    /// As [`ProtectionDomain::register`].
-    pub fn register_with<M: DmaBuf>(
-        &self,
-        memory: M,
-        options: RegisterOptions,
-    ) -> Result<(Region<M>, Slice), Refused<M>> {
-        self.reg_mr(memory, options.access(Access::LOCAL_WRITE), 1).map(Region::new)
+    /// As [`ProtectionDomain::register`]; [`Error::PageOffset`].
+    pub fn register_with<M: DmaBuf>(&self, memory: M, options: RegisterOptions) -> Result<Registered<M>, Refused<M>> {
+        self.reg_mr(memory, &options.init(Access::LOCAL_WRITE), 1).map(Region::new)
     }
 
     /// Registers memory that peers may reach, as `A` says, by the grants that they are given.
     ///
-    /// It must be aligned to and a whole number of words, since both sides use atomics on it.
+    /// It must be aligned to and a whole number of words, since both sides use atomics on it, if the CPU sees it.
     ///
     /// # Errors
     /// [`Error::ForeignToken`], [`Error::Misaligned`], or as [`ProtectionDomain::register`]; with the memory.
@@ -235,10 +230,10 @@ impl<P: Provider> ProtectionDomain<P> {
         if let Err(error) = access.check(self.provider.device_id()) {
             return Err(Refused::new(memory, error));
         }
-        self.reg_mr(memory, options.access(A::ACCESS), size_of::<Word>()).map(Exposed::new)
+        self.reg_mr(memory, &options.init(A::ACCESS), M::View::SHARED_ALIGN).map(Exposed::new)
     }
 
-    fn reg_mr<M: DmaBuf>(&self, memory: M, access: Access, align: usize) -> Result<Mr, Refused<M>> {
+    fn reg_mr<M: DmaBuf>(&self, memory: M, init: &MrInit, align: usize) -> Result<Mr, Refused<M>> {
         let memory = RawMemory::new(memory);
         let (address, len) = (memory.parts().base.addr().get(), memory.parts().len);
         let limit = self.provider.limits().max_mr_size;
@@ -255,7 +250,7 @@ impl<P: Provider> ProtectionDomain<P> {
             Some(error) => Err((memory, error)),
             // SAFETY: a `DmaBuf` is valid until it is given back and reached through nothing else; with a remote
             // right it becomes an `Exposed`, which uses atomics only.
-            None => unsafe { self.provider.reg_mr(&self.pd, memory, access) },
+            None => unsafe { self.provider.reg_mr(&self.pd, memory, init) },
         };
         result.map_err(|(memory, error)| {
             // SAFETY: the provider gives back what it was given, which was made from an `M` above.

@@ -4,10 +4,9 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
-use crate::provider::{CqInit, CqRing, Provider, QpInit, Queues};
+use crate::provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues};
 use crate::qp::{QpAttr, QpState};
 use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId};
 
@@ -162,9 +161,9 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
         P::pd_id(pd)
     }
 
-    unsafe fn reg_mr(&self, pd: &P::Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &P::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
-        unsafe { self.device.reg_mr(pd, memory, access) }
+        unsafe { self.device.reg_mr(pd, memory, init) }
     }
 
     fn create_ah(&self, pd: &P::Pd, gid: Gid) -> Result<Ah, Error> {

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use crate::flags::Access;
-use crate::memory::{Mr, RawMemory};
+use crate::memory::{MemoryKind, Mr, RawMemory};
 use crate::peer::Ah;
 use crate::qp::{QpAttr, QpState, QpType};
 use crate::ring::{AtomicWord, Slot};
@@ -24,7 +24,7 @@ use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// # Safety
 /// Memory is freed on the word of a provider, so it promises that
 /// 1. the device touches registered memory only after `reg_mr` and not after the [`Mr`]'s
-///    deregistration returned `Ok`;
+///    deregistration returned `Ok`, and the provider itself none that is not visible to the CPU;
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, of the sizes that it says, aligned,
 ///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives; rings and
@@ -91,12 +91,13 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// Registers memory; the region owns it until it is deregistered.
     ///
     /// # Errors
-    /// What the device answered, with the memory.
+    /// [`Error::PageOffset`], [`Error::OpaqueMemory`] or what the device answered, with the memory.
     ///
     /// # Safety
     /// `memory` is valid for reads and writes of its length until it is given back, and reached by nothing
-    /// else but through the region, atomically where `access` has a remote right.
-    unsafe fn reg_mr(&self, pd: &Self::Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)>;
+    /// else but through the region, atomically where the access has a remote right; by the device alone if it is not
+    /// visible.
+    unsafe fn reg_mr(&self, pd: &Self::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)>;
 
     /// Makes, or counts, the address handle of `gid` in `pd`: one for each pair of them (R28).
     ///
@@ -147,6 +148,44 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     fn queues(&self, qp: &Self::Qp) -> Queues;
     /// The completion queue's ring.
     fn completions(&self, cq: &Self::Cq) -> CqRing;
+}
+
+/// What memory is registered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MrInit {
+    /// The rights to it.
+    pub access: Access,
+    /// Where the device is to see the first byte: what the owner says, or its address, if nothing is said here.
+    pub iova: Option<u64>,
+}
+
+impl MrInit {
+    /// These rights, at the address that the owner of the memory knows it by.
+    pub const fn new(access: Access) -> Self {
+        Self { access, iova: None }
+    }
+
+    /// Where the device will see the first byte of `memory`, on a machine with pages of so many bytes, a power of two.
+    ///
+    /// # Errors
+    /// [`Error::PageOffset`] if that is elsewhere in a page than the memory, [`Error::OutOfBounds`] if the last byte
+    /// would have no address.
+    pub fn place(&self, memory: &RawMemory, page: u64) -> Result<u64, Error> {
+        let parts = memory.parts();
+        let address = parts.base.addr().get() as u64;
+        let (memory, natural) = match memory.kind() {
+            MemoryKind::File(file) => (file.offset, file.iova),
+            _ => (address, address),
+        };
+        let (iova, len) = (self.iova.unwrap_or(natural), parts.len as u64);
+        if (memory ^ iova) & page.wrapping_sub(1) != 0 {
+            return Err(Error::PageOffset { memory, iova, page });
+        }
+        match iova.checked_add(len) {
+            Some(_) => Ok(iova),
+            None => Err(Error::OutOfBounds { offset: iova, len, within: u64::MAX }),
+        }
+    }
 }
 
 /// What a completion queue is made with.

@@ -6,13 +6,13 @@ use core::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::soft::{SoftCq, SoftPd, SoftQp};
 use efa_core::{
-    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, Notifies, PdId, Provider, QpInit, Queues, Verb,
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, Notifies, PdId, Provider, QpInit,
+    Queues, Verb,
 };
 
 use crate::channel::Channel;
@@ -308,6 +308,13 @@ unsafe impl Provider for AnyDevice {
         }
     }
 
+    #[inline]
+    fn consumed(&self, cq: &AnyCq, consumed: u32) {
+        if let (Self::Efa(device), Either::Efa(cq)) = (self, &cq.0) {
+            device.consumed(cq, consumed);
+        }
+    }
+
     fn alloc_pd(&self) -> Result<AnyPd, Error> {
         Ok(AnyPd(match self {
             Self::Efa(device) => Either::Efa(device.alloc_pd()?),
@@ -322,12 +329,12 @@ unsafe impl Provider for AnyDevice {
         }
     }
 
-    unsafe fn reg_mr(&self, pd: &AnyPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &AnyPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         match (self, &pd.0) {
             // SAFETY: by the caller's word.
-            (Self::Efa(device), Either::Efa(pd)) => unsafe { device.reg_mr(pd, memory, access) },
+            (Self::Efa(device), Either::Efa(pd)) => unsafe { device.reg_mr(pd, memory, init) },
             // SAFETY: by the caller's word.
-            (Self::Soft(device), Either::Soft(pd)) => unsafe { device.reg_mr(pd, memory, access) },
+            (Self::Soft(device), Either::Soft(pd)) => unsafe { device.reg_mr(pd, memory, init) },
             _ => Err((memory, foreign(Verb::RegMr))),
         }
     }

@@ -6,15 +6,17 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use efa_core::flags::{Access, SendOps};
-use efa_core::memory::{Mr, RawMemory};
+use efa_core::flags::SendOps;
+use efa_core::memory::{Mr, MrAttr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::{
-    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Verb,
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Qpn, Queues,
+    Verb,
 };
 
-use crate::Explained;
+use crate::attributes::{Attributes, Interconnects, QueuePairInfo};
+use crate::explain::Explained;
 use crate::ffi::*;
 use crate::handle;
 use crate::loader::{Library, NeedsNewer, Node, Table};
@@ -76,6 +78,7 @@ impl Device {
         context.path = data_path(table, path)?;
         let device = context.query_device().map_err(failed("ibv_query_device"))?;
         let port = context.query_port().map_err(failed("ibv_query_port"))?;
+        context.largest_page = device.page_size_cap.checked_ilog2().map_or(u64::MAX, |log| 1 << log);
         let gid = context.query_gid().map_err(failed("ibv_query_gid"))?;
         let mut caps = caps(&efa, table.has("efadv_get_max_sq_depth"));
         let direct = context.path == DataPath::Direct;
@@ -105,35 +108,67 @@ impl Device {
         &self.0.context
     }
 
+    /// The device, opened again for another path.
+    #[cfg(all(test, feature = "system"))]
+    pub(crate) fn reopened(&self, path: DataPath) -> Arc<handle::Context> {
+        let listed = crate::list().unwrap().into_iter().find(|listed| listed.name() == self.0.name).unwrap();
+        listed.open_with(path).unwrap().0.context.clone()
+    }
+
     /// The node's GUID.
     pub fn guid(&self) -> u64 {
         self.0.guid
     }
 
-    /// [`Provider::reg_mr`], the device seeing the first byte at `iova`, which is as far into a page as the memory is.
-    ///
-    /// # Errors
-    /// As `reg_mr`: EINVAL for another place in a page.
-    ///
-    /// # Safety
-    /// As for `reg_mr`.
-    pub unsafe fn reg_mr_at(
-        &self,
-        pd: &Pd,
-        memory: RawMemory,
-        iova: u64,
-        access: Access,
-    ) -> Result<Mr, (RawMemory, Error)> {
-        if let Err(error) = self.ours(pd, Verb::RegMr) {
-            return Err((memory, error));
-        }
-        // SAFETY: by the caller's word.
-        unsafe { pd.0.register(memory, iova, access) }
+    /// An error of this device, with the limits and the usage that it may come from, and, if it is why memory was just
+    /// refused to this thread, that memory.
+    pub fn explain(&self, error: impl Into<Error>) -> Explained {
+        Explained::new(error.into(), &self.0.name, self.0.limits, self.0.gid, &self.0.context.usage)
     }
 
-    /// An error of this device, with the limits and the usage that it may come from.
-    pub fn explain(&self, error: impl Into<Error>) -> Explained {
-        Explained::new(error.into(), self.0.limits, self.0.gid, &self.0.context.usage)
+    /// What the device and its port say of themselves now, and what it was opened with.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn attributes(&self) -> Result<Attributes, crate::Error> {
+        let context = &self.0.context;
+        let failed = |call| move |errno| crate::Error::Call { call, device: self.0.name.clone(), errno };
+        let efa = context.query_efa().map_err(failed("efadv_query_device"))?;
+        let device = context.query_device().map_err(failed("ibv_query_device"))?;
+        let port = context.query_port().map_err(failed("ibv_query_port"))?;
+        Ok(Attributes::new(self, &device, &efa, &port, context.query_port_speed()))
+    }
+
+    /// By which of its interconnects the device reaches a region of this opening: what
+    /// [`Region::attr`](efa_core::memory::Region::attr) or [`Exposed::attr`](efa_core::memory::Exposed::attr) names.
+    ///
+    /// # Errors
+    /// [`NeedsNewer`] before EFA_1.3 (rdma-core 50), EINVAL for another opening's or a region that is gone, or what the
+    /// device answered.
+    pub fn interconnects(&self, region: &MrAttr) -> Result<Interconnects, crate::Error> {
+        self.0.context.objects.interconnects(self.0.context.table, region.pd, region.lkey)
+    }
+
+    /// What the device says of a queue pair of this opening, by its number: from any thread, whoever owns it.
+    ///
+    /// # Errors
+    /// EINVAL if there is none of that number, or what the device answered.
+    pub fn query_queue_pair(&self, qpn: Qpn) -> Result<QueuePairInfo, Error> {
+        self.0.context.objects.query_queue_pair(self.0.context.table, qpn)
+    }
+
+    /// Moves a queue pair of this opening to whatever state and with whatever attributes, behind the back of the one who owns
+    /// it, whose type tells another state from then on.
+    ///
+    /// # Errors
+    /// EINVAL if there is none of that number, or what the device answered.
+    ///
+    /// # Safety
+    /// After a move to RESET the device begins again with the first entries of its rings, of which the owner knows nothing:
+    /// unless that returned an error, the owner posts and polls no more, and shuts down or drops the queue pair next. Other
+    /// moves void what the owner's type says, and no more.
+    pub unsafe fn modify_voiding_its_typestate(&self, qpn: Qpn, to: &QpAttr) -> Result<(), Error> {
+        self.0.context.objects.modify_queue_pair(self.0.context.table, qpn, to)
     }
 
     /// The libraries that drive it, libibverbs and libefa: the newest version node of each that is used here, and its file.
@@ -356,10 +391,12 @@ unsafe impl Provider for Device {
         pd.0.id
     }
 
-    unsafe fn reg_mr(&self, pd: &Pd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
-        let iova = memory.parts().base.addr().get() as u64;
-        // SAFETY: by the caller's word.
-        unsafe { self.reg_mr_at(pd, memory, iova, access) }
+    unsafe fn reg_mr(&self, pd: &Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
+        match self.ours(pd, Verb::RegMr) {
+            // SAFETY: by the caller's word.
+            Ok(()) => unsafe { pd.0.register(memory, init) },
+            Err(error) => Err((memory, error)),
+        }
     }
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {

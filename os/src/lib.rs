@@ -32,6 +32,8 @@
 //! | `list` | the devices, and which of them are EFA's |
 //! | `device` | the provider |
 //! | `channel`, `events` | files to sleep on: for completions, and for what a device tells unasked |
+//! | `attributes` | what a device, its port, a queue pair and a region say of themselves |
+//! | `memory` | huge pages, and memory behind a dma-buf's file |
 //! | `handle` | the device's objects, which release what they own |
 //! | `verbs` | the data path through the library's calls |
 //! | `fork` | what a fork does to registered memory |
@@ -49,6 +51,7 @@
 mod absent;
 #[cfg(feature = "soft")]
 mod any;
+mod attributes;
 #[cfg(all(test, feature = "system"))]
 mod calls;
 #[cfg(feature = "soft")]
@@ -63,6 +66,7 @@ mod fork;
 mod handle;
 mod list;
 mod loader;
+mod memory;
 mod poll;
 mod random;
 mod same;
@@ -73,11 +77,13 @@ mod verbs;
 pub use absent::Absent;
 #[cfg(feature = "soft")]
 pub use any::{AnyChannel, AnyCq, AnyDevice, AnyPd, AnyQp, Choice, Chosen};
+pub use attributes::{Attributes, Interconnects, LinkLayer, PortAttributes, PortState, QueuePairInfo};
 pub use channel::Channel;
 pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
 pub use events::{AsyncEvent, AsyncEvents, PortEvent, QueuePairEvent};
-pub use explain::Explained;
+pub use explain::{Explained, RefusedRegion};
 pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};
 pub use loader::{Library, LoadError, NeedsNewer, Node};
+pub use memory::{DmaBufFile, HugePageSize, HugePages, NoHugePages};

@@ -5,6 +5,7 @@
 use core::ffi::{CStr, c_int};
 use core::fmt;
 use core::ptr::NonNull;
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use efa_core::DataPath;
@@ -161,15 +162,19 @@ impl Listed {
 const PATH: &str = "EFA_OS_DATA_PATH";
 
 fn path_of_environment() -> Result<Option<DataPath>, Error> {
-    path_named(std::env::var(PATH).unwrap_or_default())
+    path_named(&std::env::var_os(PATH).unwrap_or_default())
 }
 
-fn path_named(value: String) -> Result<Option<DataPath>, Error> {
-    match value.as_str() {
-        "" => Ok(None),
-        "direct" => Ok(Some(DataPath::Direct)),
-        "verbs" => Ok(Some(DataPath::Verbs)),
-        _ => Err(Error::Variable { name: PATH, value, accepted: "direct, verbs" }),
+fn path_named(value: &OsStr) -> Result<Option<DataPath>, Error> {
+    match value.to_str() {
+        Some("") => Ok(None),
+        Some("direct") => Ok(Some(DataPath::Direct)),
+        Some("verbs") => Ok(Some(DataPath::Verbs)),
+        // What is no text either is told, and not passed over.
+        _ => {
+            let value = value.to_string_lossy().into_owned();
+            Err(Error::Variable { name: PATH, value, accepted: "direct, verbs" })
+        }
     }
 }
 
@@ -181,18 +186,20 @@ impl fmt::Debug for Listed {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
-    fn a_data_path_is_named_as_it_is_shown_and_any_other_value_is_told() {
+    fn h05_a_data_path_is_named_as_it_is_shown_and_any_other_value_is_told() {
         for path in [DataPath::Direct, DataPath::Verbs] {
-            assert_eq!(path_named(path.to_string()), Ok(Some(path)));
+            assert_eq!(path_named(path.to_string().as_ref()), Ok(Some(path)));
         }
-        assert_eq!(path_named(String::new()), Ok(None));
-        let error = path_named("fast".to_owned()).unwrap_err().to_string();
-        assert!(
-            error.contains("EFA_OS_DATA_PATH") && error.contains("fast") && error.contains("direct, verbs"),
-            "{error}"
-        );
+        assert_eq!(path_named(OsStr::new("")), Ok(None));
+        for (value, shown) in [(&b"fast"[..], "fast"), (b"direct\xFF", "direct\u{FFFD}"), (b"Direct", "Direct")] {
+            let error = path_named(OsStr::from_bytes(value)).unwrap_err().to_string();
+            let parts = ["EFA_OS_DATA_PATH", shown, "direct, verbs"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The control path on real libraries: every transition, and registration.
+//! The control path on real libraries: every transition.
 //!
 //! As `devices.rs`.
 #![allow(missing_docs)]
@@ -6,8 +6,7 @@
 mod common;
 
 use common::on_each_path;
-use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
-use efa_core::memory::RawMemory;
+use efa_core::flags::{QpAttrMask as Mask, SendOps};
 use efa_core::qp::{QpAttr, QpState, QpType, transition};
 use efa_core::{CqInit, Error, Provider, Qkey, QpInit, Verb};
 use efa_os::Device;
@@ -99,38 +98,4 @@ fn masks() -> impl Iterator<Item = Mask> {
         let chosen = others.iter().enumerate().filter(|(nth, _)| chosen >> nth & 1 == 1);
         chosen.map(|(_, flag)| *flag).collect::<Mask>() | Mask::STATE
     })
-}
-
-#[test]
-fn registration_takes_an_address_of_ones_own_and_gives_the_memory_back_when_it_is_refused() {
-    on_each_path("registration", |[ctx, _]| {
-        let device = ctx.provider();
-        let pd = device.alloc_pd().unwrap();
-        let memory = || RawMemory::new(vec![5u8; 8192]);
-        let raw = memory();
-        let base = raw.parts().base.addr().get() as u64;
-        let iova = 0x7000_0000_0000 | base & 0xFFF;
-        // SAFETY: owned memory, which nobody else reaches.
-        let mr = unsafe { device.reg_mr_at(&pd, raw, iova, Access::LOCAL_WRITE) }.map_err(|(_, error)| error).unwrap();
-        assert_eq!((mr.attr().iova, mr.attr().len, mr.attr().lkey.0 >> 24), (iova, 8192, 0));
-        drop(mr);
-        let raw = memory();
-        let parts = raw.parts();
-        // SAFETY: as above.
-        let refused =
-            unsafe { device.reg_mr_at(&pd, raw, (parts.base.addr().get() as u64 ^ 1) << 13, Access::LOCAL_WRITE) };
-        let Err((back, error)) = refused else { panic!("an address at another place of a page was taken") };
-        assert_eq!((back.parts().base, back.parts().len), (parts.base, parts.len));
-        assert!(matches!(error, Error::Device { verb: Verb::RegMr, errno: 22 }), "{error}");
-        // A domain of another device.
-        let other = efa_os::devices().unwrap().swap_remove(0);
-        // SAFETY: as above.
-        let foreign = unsafe { other.reg_mr(&pd, memory(), Access::LOCAL_WRITE) };
-        assert!(matches!(foreign, Err((_, Error::Device { verb: Verb::RegMr, errno: 22 }))));
-        assert_eq!(ctx.leaks().regions(), 0);
-        // What is in use is counted, and not what came back.
-        let _kept = ctx.alloc_pd().unwrap().register(vec![0; 4096]).unwrap();
-        let explained = device.explain(error);
-        assert_eq!((explained.regions, explained.bytes, explained.queue_pairs), (1, 4096, 0));
-    });
 }

@@ -11,42 +11,15 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use common::{on_each_path, skipped};
+use common::{Basic, has_writes, on_each_path, skipped, wait};
 use efa_core::memory::{PageSize, Pages, RemoteRead, RemoteWrite};
 use efa_core::peer::Sender;
-use efa_core::qp::{Depth, Endpoint, Group, InitAttr, MemberId, QpKind, Solicited, Srd, Ud, Wide, ops};
+use efa_core::qp::{Depth, Endpoint, Group, InitAttr, MemberId, Solicited, Srd, Ud, Wide, ops};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, Provider, Qkey, SetRnrRetry, Token, Verb};
 use efa_examples::pingpong::{self, Operation};
 use efa_examples::transfer;
 use efa_os::Device;
-
-/// Whether the devices, and the library that asks them, have RDMA writes.
-fn has_writes(contexts: &[Context<Device>; 2], test: &str) -> bool {
-    let caps = contexts.iter().fold(Caps::all(), |caps, ctx| caps & ctx.caps());
-    let has = caps.contains(Caps::RDMA_READ | Caps::RDMA_WRITE);
-    if !has {
-        let [_, libefa] = contexts[0].provider().libraries();
-        skipped(test, &format!("no RDMA write of this device by {libefa}"));
-    }
-    has
-}
-
-/// SENDs and RDMA reads: what every libefa has.
-type Basic = Srd<{ ops::SEND | ops::SEND_WITH_IMM | ops::RDMA_READ }>;
-
-/// The next event, which must come within ten seconds.
-#[track_caller]
-fn wait<P: Provider, K: QpKind>(endpoint: &mut Endpoint<P, K>) -> Event {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = endpoint.poll() {
-            return event;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "no event came");
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn a_device_tells_its_name_its_address_its_limits_and_its_libraries() {

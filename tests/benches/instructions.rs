@@ -14,7 +14,6 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use efa_core::entry::{completion_flags as flags, control1};
-use efa_core::flags::Access;
 use efa_core::memory::{Mr, PageSize, Pages, Pool, RawMemory, RemoteReadWrite, Slice};
 use efa_core::peer::{Ah, Mutual, Peer, RemoteWindow};
 use efa_core::qp::{Depth, Endpoint, QpAttr, QpState, Srd};
@@ -22,7 +21,7 @@ use efa_core::ring::WORDS_PER_QUAD;
 use efa_core::soft::{Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
 use efa_core::work::Event;
 use efa_core::{
-    Caps, Context, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues, Token,
+    Caps, Context, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues, Token,
 };
 use efa_examples::table::Table;
 
@@ -291,9 +290,9 @@ unsafe impl Provider for Stub {
     fn pd_id(pd: &SoftPd) -> PdId {
         SoftDevice::pd_id(pd)
     }
-    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
-        unsafe { self.0.reg_mr(pd, memory, access) }
+        unsafe { self.0.reg_mr(pd, memory, init) }
     }
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {
         self.0.create_ah(pd, gid)

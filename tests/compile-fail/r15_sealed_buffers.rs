@@ -1,6 +1,6 @@
 //! R15: what can be posted is this crate's alone; memory of one's own comes in by `DmaBuf`, which is unsafe.
 
-use efa_core::memory::{DmaBuf, RawParts};
+use efa_core::memory::{DmaBuf, RawParts, Visible};
 use efa_core::qp::Srd;
 use efa_core::work::{OneBuffer, Operation, RecvTarget, SendSource, WritableBuffer};
 
@@ -13,6 +13,8 @@ impl RecvTarget for Mine {}
 impl Operation<Srd> for Mine {}
 
 impl DmaBuf for Mine {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         unimplemented!()
     }

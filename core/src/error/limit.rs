@@ -20,6 +20,8 @@ pub enum Limit {
     AddressHandles,
     /// Bytes of a memory region.
     RegionBytes,
+    /// Pages of a memory region that peers may write.
+    WritablePages,
     /// Send queue entries.
     SendDepth,
     /// Receives in a receive queue.
@@ -78,6 +80,7 @@ impl Limit {
             Self::RecvBuffers => "ask for two with `Depth::recv_buffers` (R19)",
             Self::InlineBytes => "register the bytes and send a slice; `Wide` entries have room for up to 80 (R10)",
             Self::RegionBytes => "register it in parts (R36)",
+            Self::WritablePages => "register it in parts, or in larger pages (R36)",
             Self::RnrRetries => "`RnrRetry::FOREVER` is for ever",
             Self::CompletionEntries => {
                 "ask for smaller depths, or, in a group, for more completion queue entries (R17)"
@@ -97,6 +100,7 @@ impl fmt::Display for Limit {
             Self::ProtectionDomains => "protection domains",
             Self::AddressHandles => "address handles",
             Self::RegionBytes => "bytes of a memory region",
+            Self::WritablePages => "pages of a memory region that peers may write",
             Self::SendDepth => "send queue entries",
             Self::RecvDepth => "receive queue descriptors",
             Self::RecvBuffers => "buffers of a receive",

@@ -100,6 +100,19 @@ pub enum Error {
         /// What both must be multiples of.
         to: u64,
     },
+    /// An address for the device that is elsewhere in a page than the memory: a device's pages are the memory's.
+    PageOffset {
+        /// Where the memory begins, in this program or in its file.
+        memory: u64,
+        /// Where the device was to see it.
+        iova: u64,
+        /// Bytes of a page.
+        page: u64,
+    },
+    /// Memory that the CPU does not see, for a device that is made of software and reaches all by the CPU.
+    OpaqueMemory,
+    /// Huge pages, which would not stay where they are if this process forked (R38).
+    HugePagesAndFork,
     /// No bytes, where the device refuses that (R37).
     ZeroLength,
     /// The allocator had no memory.
@@ -317,6 +330,22 @@ impl fmt::Display for Error {
                 f,
                 "{len} bytes at {address:#x} are not whole words: shared memory starts at and has a multiple of \
                  {to} bytes, since both sides use atomics on it; `Arena` and `Pages` do"
+            ),
+            Self::PageOffset { memory, iova, page } => write!(
+                f,
+                "memory that begins at {memory:#x} cannot be the device's at {iova:#x}: that is {:#x} into a page of {page} \
+                 bytes, and must be {:#x}; add what is missing, or leave the address out",
+                iova & page.wrapping_sub(1),
+                memory & page.wrapping_sub(1)
+            ),
+            Self::OpaqueMemory => f.write_str(
+                "the CPU does not see this memory, and this device is software, which reaches it in no other way: register it \
+                 with a device of hardware",
+            ),
+            Self::HugePagesAndFork => f.write_str(
+                "huge pages cannot be registered here, since after a fork the device and this process would not see the same \
+                 ones (R38): say that there is no fork, `HugePages::never_forks`, or take ordinary pages, or a kernel from \
+                 5.13 on; `fork_safety()` tells",
             ),
             Self::ZeroLength => {
                 f.write_str("no bytes: the device registers at least one (R37); a SEND of none is `send_empty()`")

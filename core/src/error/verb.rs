@@ -14,6 +14,8 @@ pub enum Verb {
     RegMr,
     /// Deregister memory.
     DeregMr,
+    /// Tell what is known of registered memory.
+    QueryMr,
     /// Make an address handle.
     CreateAh,
     /// Make a completion queue.
@@ -82,6 +84,7 @@ impl fmt::Display for Verb {
             Self::ModifyQp => "move the queue pair",
             Self::DestroyQp => "destroy the queue pair",
             Self::QueryQp => "tell the queue pair's state",
+            Self::QueryMr => "tell what it knows of memory",
             Self::CreateCounter => "make a completion counter",
             Self::AttachCounter => "attach the completion counter",
             Self::CreateChannel => "make a completion channel",

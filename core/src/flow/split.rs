@@ -3,13 +3,13 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Limit;
-use crate::memory::{RemoteAccess, Slice};
+use crate::memory::{RemoteAccess, Slice, View, Visible};
 use crate::peer::RemoteWindow;
 use crate::qp::QpKind;
 use crate::work::{Event, Failure, Operation, Posts};
 use crate::{Error, Refused, Token};
 
-/// An RDMA read or write of a slice of any length in parts of at most a chunk, up to `N` of them in flight.
+/// An RDMA read or write of a slice of any length, of memory that the CPU sees or not, in parts of at most a chunk, up to `N` of them in flight.
 ///
 /// Parts complete in any order, and the whole ends once: with the slice, in one piece again, and the part that
 /// failed if one did. A signal to the peer belongs after the end: until then some parts may not be there (R16).
@@ -40,16 +40,16 @@ use crate::{Error, Refused, Token};
 /// ```
 #[must_use = "nothing is posted until `post` is called"]
 #[derive(Debug)]
-pub struct Split<A, const N: usize> {
+pub struct Split<A, const N: usize, V = Visible> {
     window: RemoteWindow<A>,
     chunk: usize,
     token: Token,
     /// What is done, from the start on, in one piece.
-    done: Option<Slice>,
+    done: Option<Slice<V>>,
     /// Parts that are done, or failed, before their turn; by index modulo `N`.
-    early: [Option<Slice>; N],
+    early: [Option<Slice<V>>; N],
     /// What was not posted yet.
-    rest: Option<Slice>,
+    rest: Option<Slice<V>>,
     /// Parts rejoined in `done`, and parts posted.
     joined: u64,
     posted: u64,
@@ -72,13 +72,13 @@ pub struct FailedPart {
 /// What an event meant for a [`Split`].
 #[must_use = "it may hold the slice"]
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<V = Visible> {
     /// A part ended; others are to come.
     More,
     /// All parts ended that were posted. If one failed, those after it may not have been posted.
     Done {
         /// The whole slice.
-        slice: Slice,
+        slice: Slice<V>,
         /// The first part that failed.
         failed: Option<FailedPart>,
     },
@@ -86,14 +86,19 @@ pub enum Step {
     Other(Event),
 }
 
-impl<A: RemoteAccess, const N: usize> Split<A, N> {
+impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
     /// Parts of `chunk` bytes of `slice`, to or from the start of `window`; their tokens count up from `token`,
     /// one for each part, so nothing else may have those.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if the window is shorter than the slice, [`Error::BelowLimit`] if `chunk` is 0,
     /// [`Error::AboveLimit`] if the tokens would wrap; with the slice.
-    pub fn new(slice: Slice, window: RemoteWindow<A>, chunk: usize, token: Token) -> Result<Self, Refused<Slice>> {
+    pub fn new(
+        slice: Slice<V>,
+        window: RemoteWindow<A>,
+        chunk: usize,
+        token: Token,
+    ) -> Result<Self, Refused<Slice<V>>> {
         const { assert!(N > 0, "at least one part must be in flight") };
         if chunk == 0 {
             return Err(Refused::new(slice, Error::BelowLimit { what: Limit::RdmaBytes, asked: 0, limit: 1 }));
@@ -129,10 +134,10 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
     /// # Errors
     /// What [`Posts::post`] refuses a part for, except a full queue; the part stays here, and
     /// [`Split::into_slice`] gives it all back.
-    pub fn post<K: QpKind, O: Operation<K, Source = Slice>>(
+    pub fn post<K: QpKind, O: Operation<K, Source = Slice<V>>>(
         &mut self,
         qp: &mut impl Posts<K>,
-        make: impl Fn(Slice, RemoteWindow<A>) -> O,
+        make: impl Fn(Slice<V>, RemoteWindow<A>) -> O,
     ) -> Result<usize, Error> {
         let mut count = 0;
         while self.failed.is_none() && self.posted - self.joined < N as u64 {
@@ -172,7 +177,7 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
     }
 
     /// Takes an event in.
-    pub fn step(&mut self, event: Event) -> Step {
+    pub fn step(&mut self, event: Event) -> Step<V> {
         let index = event.token().and_then(|token| token.0.checked_sub(self.token.0));
         let Some(index) = index.filter(|index| (self.joined..self.posted).contains(index)) else {
             return Step::Other(event);
@@ -193,7 +198,7 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
             let failed = FailedPart { index, offset: index * self.chunk as u64, failure };
             self.failed.get_or_insert(failed);
         }
-        *place = event.into_buffers().into_slice();
+        *place = event.into_buffers().into_slice_of();
         self.in_flight = self.in_flight.saturating_sub(1);
         while let Some(part) = self.early.get_mut((self.joined % N as u64) as usize).and_then(Option::take) {
             self.done = join(self.done.take(), Some(part));
@@ -212,7 +217,7 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
     ///
     /// # Errors
     /// [`Error::InFlight`] while parts are in flight; with all of it.
-    pub fn into_slice(mut self) -> Result<Slice, Refused<Self>> {
+    pub fn into_slice(mut self) -> Result<Slice<V>, Refused<Self>> {
         let operations = self.in_flight.min(u32::MAX.into()) as u32;
         if operations > 0 {
             return Err(Refused::new(self, Error::InFlight { operations }));
@@ -231,7 +236,7 @@ impl<A: RemoteAccess, const N: usize> Split<A, N> {
 }
 
 /// Two neighbours, or the one that there is.
-fn join(first: Option<Slice>, second: Option<Slice>) -> Option<Slice> {
+fn join<V: View>(first: Option<Slice<V>>, second: Option<Slice<V>>) -> Option<Slice<V>> {
     match (first, second) {
         // Cut from one slice and kept in order, so they are neighbours; were they not, the first is the longer loss.
         (Some(first), Some(second)) => Some(first.unsplit(second).unwrap_or_else(|refused| refused.into_inner().0)),

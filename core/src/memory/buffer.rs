@@ -8,7 +8,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::{ExposedPart, Frozen, Mr, MrObject, Slice};
+use super::{ExposedPart, Frozen, Mr, MrObject, Opaque, Slice, View};
 use crate::entry::Quad;
 
 /// What an operation was given and its completion gives back.
@@ -20,6 +20,8 @@ pub enum Buffer {
     Frozen(Frozen),
     /// A part of exposed memory.
     Exposed(ExposedPart),
+    /// A unique slice of memory that the CPU does not see.
+    Opaque(Slice<Opaque>),
 }
 
 /// The buffers of one operation: none, one or two.
@@ -71,6 +73,30 @@ impl Buffers {
             return Some(unsafe { this.raw[0].into_slice() });
         }
         self.take_slice()
+    }
+
+    /// Takes the next unique slice of memory that the CPU does not see out, first to last.
+    pub fn take_opaque(&mut self) -> Option<Slice<Opaque>> {
+        let buffer = match (self.tag.first(), self.tag.second()) {
+            (BufferKind::OPAQUE, _) => self.take_first(),
+            (_, BufferKind::OPAQUE) => self.take_second(),
+            _ => None,
+        };
+        match buffer {
+            Some(Buffer::Opaque(slice)) => Some(slice),
+            _ => None,
+        }
+    }
+
+    /// The slice of an operation that had one buffer, if it is one of that view.
+    #[inline]
+    pub(crate) fn into_slice_of<V: View>(self) -> Option<Slice<V>> {
+        if self.tag != Tag::one(V::KIND) {
+            return None;
+        }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: as in `into_slice`; the tag says that it is of that view.
+        Some(unsafe { this.raw[0].into_slice() })
     }
 
     /// How many there are.
@@ -144,6 +170,7 @@ impl Buffer {
             Self::Slice(slice) => slice.len(),
             Self::Frozen(frozen) => frozen.len(),
             Self::Exposed(part) => part.len(),
+            Self::Opaque(slice) => slice.len(),
         }
     }
 
@@ -174,6 +201,7 @@ impl BufferKind {
     const NONE: Self = Self(0);
     pub(crate) const SLICE: Self = Self(1);
     pub(crate) const EXPOSED: Self = Self(2);
+    pub(crate) const OPAQUE: Self = Self(3);
     const FROZEN: u8 = 8;
 
     pub(crate) const fn frozen(range: u8) -> Self {
@@ -240,9 +268,9 @@ impl RawBuffer {
     /// The slice that was posted.
     ///
     /// # Safety
-    /// It was one, and is in flight no more, and this is used once, copies included.
+    /// It was one of that view, and is in flight no more, and this is used once, copies included.
     #[inline(always)]
-    unsafe fn into_slice(self) -> Slice {
+    unsafe fn into_slice<V: View>(self) -> Slice<V> {
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
         let mr = unsafe { Mr::from_raw(self.mr) };
         // SAFETY: these are the bytes of the slice that was posted, used once.
@@ -268,6 +296,10 @@ impl RawBuffer {
         if kind == BufferKind::SLICE {
             // SAFETY: by the caller's word.
             return Some(Buffer::Slice(unsafe { self.into_slice() }));
+        }
+        if kind == BufferKind::OPAQUE {
+            // SAFETY: likewise.
+            return Some(Buffer::Opaque(unsafe { self.into_slice() }));
         }
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
         let mr = unsafe { Mr::from_raw(self.mr) };

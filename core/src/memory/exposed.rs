@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
-use super::{DmaBuf, Mr, RawBuffer};
+use super::{DmaBuf, Mr, MrAttr, RawBuffer, Visible};
 use crate::caps::sealed::Sealed;
 use crate::entry::length_and_key;
 use crate::flags::Access;
@@ -24,6 +24,8 @@ use crate::{Caps, Error, LKey, PdId, Refused, Requirement};
 ///
 /// A notification, a write with immediate or a message, says that the bytes of that operation are there,
 /// and nothing of others. Only [`Exposed::revoke`] ends what peers may do.
+///
+/// Of [`Opaque`](super::Opaque) memory there are no copies either: whoever sees it is to be told what arrived.
 pub struct Exposed<M, A> {
     mr: Mr,
     typed: PhantomData<fn() -> (M, A)>,
@@ -32,6 +34,11 @@ pub struct Exposed<M, A> {
 impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     pub(crate) fn new(mr: Mr) -> Self {
         Self { mr, typed: PhantomData }
+    }
+
+    /// What is known of it: where it is, and its keys. Peers take them from a grant.
+    pub fn attr(&self) -> &MrAttr {
+        self.mr.attr()
     }
 
     /// Bytes.
@@ -43,7 +50,10 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     pub fn is_empty(&self) -> bool {
         false
     }
+}
 
+/// What the CPU does with memory that it sees.
+impl<M: DmaBuf<View = Visible>, A: RemoteAccess> Exposed<M, A> {
     /// Copies into it, at byte `offset`.
     ///
     /// # Errors
@@ -100,7 +110,9 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         }
         Err(Error::Misaligned { address: offset as u64, len: size_of::<Word>() as u64, to: size_of::<Word>() as u64 })
     }
+}
 
+impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     /// A part of it as the source or target of this side's own operations.
     ///
     /// # Errors

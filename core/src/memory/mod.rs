@@ -2,7 +2,8 @@
 //!
 //! Registration takes an owner of memory ([`DmaBuf`]) and gives either local memory, a [`Region`] with its
 //! unique [`Slice`]s, or memory that peers may reach, [`Exposed`]. Never both: a region with slices has no
-//! remote rights. A post consumes a slice, and its completion gives it back.
+//! remote rights. A post consumes a slice, and its completion gives it back. What the owner says of its memory's
+//! [`View`], slices have too: those of [`Opaque`] memory, a GPU's for one, are posted as others are, and have no bytes here.
 //!
 //! [`RawMemory`], [`RawParts`], [`Mr`] and what it is made of are for whoever implements [`DmaBuf`] or a
 //! [`Provider`](crate::Provider); other users need none of them.
@@ -10,6 +11,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `dma_buf` | memory that can be owned as raw parts |
+//! | `view` | whether the CPU sees it |
 //! | `owners` | static, boxed, page-aligned and borrowed memory |
 //! | `object` | a registered region, counted |
 //! | `region`, `slice`, `frozen`, `pool` | local memory |
@@ -25,11 +27,12 @@ mod owners;
 mod pool;
 mod region;
 mod slice;
+mod view;
 mod words;
 
 pub use buffer::{Buffer, Buffers};
 pub(crate) use buffer::{BufferKind, RawBuffer, Tag};
-pub use dma_buf::{DmaBuf, RawMemory, RawParts};
+pub use dma_buf::{DmaBuf, MemoryFile, MemoryKind, RawMemory, RawParts};
 pub use exposed::{
     AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
 };
@@ -39,7 +42,8 @@ pub use owners::{Arena, BorrowedMemory};
 #[cfg(feature = "alloc")]
 pub use owners::{PageSize, Pages};
 pub use pool::Pool;
-pub use region::{Region, RegisterOptions};
+pub use region::{Region, RegisterOptions, Registered};
 pub use slice::Slice;
+pub use view::{Opaque, View, Visible};
 #[cfg(feature = "soft")]
 pub(crate) use words::{load, store};

@@ -7,7 +7,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{DmaBuf, RawParts};
+use super::{DmaBuf, RawParts, Visible};
 use crate::Error;
 
 /// Static memory of `N` bytes, zeroed and aligned to a cache line, that can be taken once.
@@ -57,6 +57,8 @@ impl<const N: usize> fmt::Debug for Arena<N> {
 
 // SAFETY: a reference that lives for ever and is unique; its bytes stay where they are.
 unsafe impl DmaBuf for &'static mut [u8] {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         RawParts { len: self.len(), base: NonNull::from(self).cast(), extra: 0 }
     }
@@ -89,6 +91,8 @@ impl BorrowedMemory {
 
 // SAFETY: by the word of `new`'s caller.
 unsafe impl DmaBuf for BorrowedMemory {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         self.0
     }
@@ -111,10 +115,12 @@ mod heap {
     use core::ptr::NonNull;
 
     use crate::Error;
-    use crate::memory::{DmaBuf, RawParts};
+    use crate::memory::{DmaBuf, RawParts, Visible};
 
     // SAFETY: a box owns its bytes on the heap; as raw parts nothing else reaches them.
     unsafe impl DmaBuf for Box<[u8]> {
+        type View = Visible;
+
         fn into_raw(self) -> RawParts {
             let len = self.len();
             let base = NonNull::from(Box::leak(self)).cast();
@@ -130,6 +136,8 @@ mod heap {
 
     // SAFETY: as for the box; bytes beyond the length are not part of the memory.
     unsafe impl DmaBuf for Vec<u8> {
+        type View = Visible;
+
         fn into_raw(self) -> RawParts {
             let mut this = ManuallyDrop::new(self);
             let (len, extra) = (this.len(), this.capacity());
@@ -222,6 +230,8 @@ mod heap {
 
     // SAFETY: it owns its bytes on the heap; as raw parts nothing else reaches them.
     unsafe impl DmaBuf for Pages {
+        type View = Visible;
+
         fn into_raw(self) -> RawParts {
             let this = ManuallyDrop::new(self);
             RawParts { base: this.base, len: this.len, extra: this.page }

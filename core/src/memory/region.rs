@@ -6,8 +6,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::{DmaBuf, Mr, Slice};
+use super::{DmaBuf, Mr, MrAttr, Slice};
 use crate::flags::Access;
+use crate::provider::MrInit;
 use crate::{Error, Refused};
 
 /// A registered region: it gives the memory back when all of it is together again.
@@ -18,9 +19,12 @@ pub struct Region<M> {
     owner: PhantomData<fn() -> M>,
 }
 
+/// A region, and the slice of all of it.
+pub type Registered<M> = (Region<M>, Slice<<M as DmaBuf>::View>);
+
 impl<M: DmaBuf> Region<M> {
     /// A region and the slice of all of it.
-    pub(crate) fn new(mr: Mr) -> (Self, Slice) {
+    pub(crate) fn new(mr: Mr) -> Registered<M> {
         let whole = Slice::whole(mr.clone());
         (Self { mr, owner: PhantomData }, whole)
     }
@@ -30,7 +34,7 @@ impl<M: DmaBuf> Region<M> {
     /// # Errors
     /// [`Error::NotWhole`] if the slice is not all of this region, [`Error::RegionInUse`] if an empty slice
     /// or an empty part is still held, or what the device answered; with both.
-    pub fn close(self, whole: Slice) -> Result<M, Refused<(Self, Slice)>> {
+    pub fn close(self, whole: Slice<M::View>) -> Result<M, Refused<Registered<M>>> {
         let len = self.len();
         if !self.mr.is(whole.mr()) || whole.len() != len {
             let error = Error::NotWhole { has: whole.len() as u64, needs: len as u64 };
@@ -45,6 +49,11 @@ impl<M: DmaBuf> Region<M> {
             }
             Err((mr, error)) => Err(Refused::new((Self { mr, owner: PhantomData }, whole), error)),
         }
+    }
+
+    /// What is known of it: where it is, and its keys.
+    pub fn attr(&self) -> &MrAttr {
+        self.mr.attr()
     }
 
     /// Bytes.
@@ -68,12 +77,20 @@ impl<M> fmt::Debug for Region<M> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegisterOptions {
     relaxed_ordering: bool,
+    iova: Option<u64>,
 }
 
 impl RegisterOptions {
-    /// The defaults: strict PCIe ordering.
+    /// The defaults: strict PCIe ordering, and the address that the owner of the memory knows it by.
     pub const fn new() -> Self {
-        Self { relaxed_ordering: false }
+        Self { relaxed_ordering: false, iova: None }
+    }
+
+    /// The address that the device and peers know the first byte by. It is as far into a page as the memory is
+    /// ([`Error::PageOffset`]); nothing else is asked of it, not even that it differs from other regions'.
+    pub const fn iova(mut self, iova: u64) -> Self {
+        self.iova = Some(iova);
+        self
     }
 
     /// Lets the device's writes to this memory pass one another on PCIe.
@@ -86,8 +103,9 @@ impl RegisterOptions {
         self
     }
 
-    pub(crate) fn access(self, rights: Access) -> Access {
-        if self.relaxed_ordering { rights | Access::RELAXED_ORDERING } else { rights }
+    pub(crate) fn init(self, rights: Access) -> MrInit {
+        let access = if self.relaxed_ordering { rights | Access::RELAXED_ORDERING } else { rights };
+        MrInit { access, iova: self.iova }
     }
 }
 

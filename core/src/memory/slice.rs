@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::slice;
 
-use super::{Frozen, Mr, RawBuffer};
+use super::{Frozen, Mr, RawBuffer, View, Visible};
 use crate::entry::{Quad, length_and_key};
 use crate::{Error, PdId, Refused};
 
@@ -14,28 +15,31 @@ use crate::{Error, PdId, Refused};
 ///
 /// It is moved, split and rejoined, never copied. While it is posted nobody can touch the bytes, and the
 /// completion gives it back (R15).
+///
+/// It has bytes where the CPU sees them; of [`Opaque`](super::Opaque) memory it has only a length.
 #[must_use = "a slice that is dropped cannot be rejoined: its region can then only be dropped, not closed"]
-pub struct Slice {
+pub struct Slice<V = Visible> {
     addr: u64,
     len: usize,
     mr: Mr,
     /// The local key, where a descriptor has it: above the length.
     key: Quad,
     pd: PdId,
+    view: PhantomData<fn() -> V>,
 }
 
-impl Slice {
+impl<V: View> Slice<V> {
     /// All of a region.
     pub(super) fn whole(mr: Mr) -> Self {
-        let attr = *mr.attr();
-        Self { addr: attr.iova, len: attr.len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd }
+        let (attr, view) = (*mr.attr(), PhantomData);
+        Self { addr: attr.iova, len: attr.len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd, view }
     }
 
     /// # Safety
-    /// No other slice has any of those bytes.
+    /// No other slice has any of those bytes, and their memory has that view.
     pub(super) unsafe fn of(mr: Mr, addr: u64, len: usize) -> Self {
-        let attr = *mr.attr();
-        Self { addr, len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd }
+        let (attr, view) = (*mr.attr(), PhantomData);
+        Self { addr, len, mr, key: length_and_key(0, attr.lkey.0), pd: attr.pd, view }
     }
 
     /// Two pieces, the first of `mid` bytes.
@@ -47,7 +51,8 @@ impl Slice {
             let error = Error::OutOfBounds { offset: mid as u64, len: 0, within: self.len as u64 };
             return Err(Refused::new(self, error));
         };
-        let tail = Self { addr: self.addr + mid as u64, len: rest, mr: self.mr.clone(), key: self.key, pd: self.pd };
+        let addr = self.addr + mid as u64;
+        let tail = Self { addr, len: rest, mr: self.mr.clone(), key: self.key, pd: self.pd, view: PhantomData };
         Ok((Self { len: mid, ..self }, tail))
     }
 
@@ -67,13 +72,15 @@ impl Slice {
         self.mr.is(&next.mr) && self.addr + self.len as u64 == next.addr
     }
 
-    /// A form that many operations can send at once and none can write.
-    ///
-    /// # Errors
-    /// [`Error::Exhausted`] if the region has [`FROZEN_RANGES`](super::FROZEN_RANGES) frozen ranges already,
-    /// with the slice.
-    pub fn freeze(self) -> Result<Frozen, Refused<Self>> {
-        Frozen::new(self)
+    /// Bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The protection domain it is registered in.
@@ -104,6 +111,17 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// A form that many operations can send at once and none can write.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] if the region has [`FROZEN_RANGES`](super::FROZEN_RANGES) frozen ranges already,
+    /// with the slice.
+    pub fn freeze(self) -> Result<Frozen, Refused<Self>> {
+        Frozen::new(self)
+    }
+}
+
 impl Deref for Slice {
     type Target = [u8];
 
@@ -126,11 +144,12 @@ impl DerefMut for Slice {
     }
 }
 
-impl fmt::Debug for Slice {
+impl<V> fmt::Debug for Slice<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slice {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
     }
 }
 
 static_assertions::assert_not_impl_any!(Slice: Clone, Copy);
+static_assertions::assert_not_impl_any!(Slice<super::Opaque>: Clone, Copy, Deref);
 static_assertions::assert_impl_all!(Slice: Send, Sync);

@@ -15,14 +15,16 @@ use super::wire::{Owner, QpMemory};
 #[cfg(feature = "alloc")]
 use super::{Config, storage};
 use super::{Counters, objects, verbs};
-use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
 use crate::qp::{QpAttr, QpState};
 use crate::{
-    Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limit, Limits, PdId, Provider, QpInit, Qpn, Queues, RecvRing,
-    SendRing, Verb,
+    Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limit, Limits, MrInit, PdId, Provider, QpInit, Qpn, Queues,
+    RecvRing, SendRing, Verb,
 };
+
+/// The pages in which memory keeps its place at an address of choice, as with a driver of hardware.
+const PAGE: u64 = 4096;
 
 /// A software EFA device; clones name the same one.
 ///
@@ -318,13 +320,15 @@ unsafe impl Provider for SoftDevice {
         pd.id
     }
 
-    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         if let Err(error) = self.invalid(Verb::RegMr, &[&pd.device]) {
             return Err((memory, error));
         }
-        let iova = memory.parts().base.addr().get() as u64;
-        // SAFETY: by the caller's word.
-        unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, access) }
+        match init.place(&memory, PAGE) {
+            // SAFETY: by the caller's word.
+            Ok(iova) => unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, init.access) },
+            Err(error) => Err((memory, error)),
+        }
     }
 
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {

@@ -101,6 +101,9 @@ pub(super) unsafe fn register(
     iova: u64,
     access: Access,
 ) -> Result<Mr, (RawMemory, Error)> {
+    if !memory.is_visible() {
+        return Err((memory, Error::OpaqueMemory));
+    }
     let mut state = owner.lock();
     let reach = Reach::of(access, state.config.mover);
     if let Err(error) = state.call(nic, Verb::RegMr) {

@@ -4,7 +4,7 @@
 
 use crate::PdId;
 use crate::caps::sealed::Sealed;
-use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice, Tag};
+use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice, Tag, View};
 
 /// One registered buffer: the local side of an RDMA write, or a part of a SEND.
 #[diagnostic::on_unimplemented(
@@ -83,10 +83,10 @@ impl Raw {
 }
 
 macro_rules! buffer {
-    ($name:ident, |$this:ident| $raw:expr) => {
-        impl Sealed for $name {}
+    ($name:ty $(, $view:ident)?, |$this:ident| $raw:expr) => {
+        impl$(<$view: View>)? Sealed for $name {}
 
-        impl OneBuffer for $name {
+        impl$(<$view: View>)? OneBuffer for $name {
             #[inline(always)]
             fn bytes(&self) -> usize {
                 self.len()
@@ -105,7 +105,7 @@ macro_rules! buffer {
             }
         }
 
-        impl SendSource for $name {
+        impl$(<$view: View>)? SendSource for $name {
             const BUFFERS: u8 = 1;
 
             #[inline(always)]
@@ -127,14 +127,14 @@ macro_rules! buffer {
     };
 }
 
-buffer!(Slice, |slice| (slice.into_raw(), BufferKind::SLICE));
+buffer!(Slice<V>, V, |slice| (slice.into_raw(), V::KIND));
 buffer!(ExposedPart, |part| (part.into_raw(), BufferKind::EXPOSED));
 buffer!(Frozen, |frozen| {
     let (raw, range) = frozen.into_raw();
     (raw, BufferKind::frozen(range))
 });
 
-impl WritableBuffer for Slice {}
+impl<V: View> WritableBuffer for Slice<V> {}
 impl WritableBuffer for ExposedPart {}
 
 impl<A: OneBuffer, B: OneBuffer> Sealed for (A, B) {}
@@ -178,7 +178,7 @@ impl<B: OneBuffer> SendSource for [B; 2] {
     }
 }
 
-impl RecvTarget for Slice {
+impl<V: View> RecvTarget for Slice<V> {
     #[inline(always)]
     fn longest(&self) -> usize {
         self.len()

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use efa_core::entry::{Completion, RecvCompletion, SendCompletion, completion_flags as flags, quads};
-use efa_core::flags::Access;
 use efa_core::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use efa_core::peer::{Ah, AhAttr, AhObject};
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, Slot, WORDS_PER_QUAD, Word};
 use efa_core::{
-    Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, Notifies, PdId, Provider, QpInit, Qpn,
-    Queues, RKey, RecvRing, SendRing, Verb,
+    Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, MrInit, Notifies, PdId, Provider, QpInit,
+    Qpn, Queues, RKey, RecvRing, SendRing, Verb,
 };
 use zerocopy::IntoBytes;
 
@@ -283,7 +282,7 @@ unsafe impl Provider for Puppet {
         *pd
     }
 
-    unsafe fn reg_mr(&self, pd: &PdId, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &PdId, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         /// # Safety
         /// `object` is a `PuppetMr`'s, and nobody uses it.
         unsafe fn deregister(object: NonNull<MrObject>, _: Release) -> Result<RawMemory, Error> {
@@ -292,8 +291,16 @@ unsafe impl Provider for Puppet {
             Ok(mr.memory)
         }
         let parts = memory.parts();
-        let iova = parts.base.addr().get() as u64;
-        let attr = MrAttr { base: parts.base, len: parts.len, iova, lkey: LKey(1), rkey: RKey(2), pd: *pd, access };
+        let iova = init.place(&memory, 1).unwrap();
+        let attr = MrAttr {
+            base: parts.base,
+            len: parts.len,
+            iova,
+            lkey: LKey(1),
+            rkey: RKey(2),
+            pd: *pd,
+            access: init.access,
+        };
         let mr = Box::into_raw(Box::new(PuppetMr { object: MrObject::new(attr, deregister), memory }));
         // SAFETY: just made, claimed once, and freed by `deregister` alone; the object is first in it.
         Ok(unsafe { Mr::from_object(NonNull::new(mr).unwrap().cast()) })

@@ -4,7 +4,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use efa_core::memory::{Arena, DmaBuf, Exposed, Pool, RawParts, RemoteRead, RemoteReadWrite};
+use efa_core::memory::{Arena, DmaBuf, Exposed, Pool, RawParts, RemoteRead, RemoteReadWrite, Visible};
 use efa_core::qp::{Depth, Srd};
 use efa_core::soft::{Profile, Storage};
 use efa_core::work::Event;
@@ -65,6 +65,8 @@ struct Front(std::sync::Arc<()>, [u8; 64]);
 
 // SAFETY: the bytes are those of a box that is leaked until `from_raw`.
 unsafe impl DmaBuf for Shared {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         let mut front = Box::new(Front(self.counted, [0; 64]));
         front.1.copy_from_slice(&self.bytes);

@@ -11,13 +11,14 @@ mod frozen;
 mod refusals;
 mod slices;
 mod storage;
+mod views;
 
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{config, connect, required};
-use efa_core::memory::{Arena, DmaBuf, RawParts, Region, Slice};
+use efa_core::memory::{Arena, DmaBuf, RawParts, Region, Slice, Visible};
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, Endpoint, Srd};
 use efa_core::ring::Word;
@@ -56,6 +57,8 @@ impl Drop for Counted {
 
 // SAFETY: the bytes are static and only this owner's; the parts carry the number.
 unsafe impl DmaBuf for Counted {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         let mut this = mem::ManuallyDrop::new(self);
         RawParts { base: NonNull::from(&mut *this.bytes).cast(), len: 64, extra: this.number }

@@ -2,7 +2,9 @@
 
 use std::ptr::NonNull;
 
-use efa_core::memory::{Arena, BorrowedMemory, DmaBuf, PageSize, Pages, Pool, RegisterOptions, RemoteWrite, Slice};
+use efa_core::memory::{
+    Arena, BorrowedMemory, DmaBuf, PageSize, Pages, Pool, RegisterOptions, RemoteWrite, Slice, Visible,
+};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::work::Event;
 use efa_core::{Context, Error, Limit, Limits, Token};
@@ -142,7 +144,7 @@ fn relaxed_ordering_is_asked_for_and_changes_nothing_that_completions_say() {
 #[test]
 fn every_owner_comes_back_as_it_was() {
     static ARENA: Arena<48> = Arena::new();
-    fn round_trip<M: DmaBuf>(two: &mut Two, memory: M, len: usize) -> M {
+    fn round_trip<M: DmaBuf<View = Visible>>(two: &mut Two, memory: M, len: usize) -> M {
         let (region, whole) = two.pd.register(memory).unwrap();
         assert_eq!((region.len(), whole.len()), (len, len));
         let (head, rest) = whole.split_at(48).unwrap();

@@ -1,10 +1,10 @@
 //! The control path.
 
 use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
-use efa_core::memory::{DmaBuf, RawMemory, RawParts};
+use efa_core::memory::{DmaBuf, RawMemory, RawParts, Visible};
 use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::soft::{Config, Profile, SoftDevice, SoftQp};
-use efa_core::{CqInit, Error, Limit, Limits, Provider, QpInit, Verb};
+use efa_core::{CqInit, Error, Limit, Limits, MrInit, Provider, QpInit, Verb};
 
 use crate::driver::{
     ALL_OPS, MEMORY, Pair, Region, Side, Words, bring_up, config, init, modify, pair, put, ring_bell, send, sent_bytes,
@@ -163,6 +163,8 @@ fn r37_a_region_of_nothing_of_part_words_or_with_rights_that_the_device_lacks_is
     struct Odd(Words);
     // SAFETY: as for the whole.
     unsafe impl DmaBuf for Odd {
+        type View = Visible;
+
         fn into_raw(self) -> RawParts {
             let parts = self.0.into_raw();
             RawParts { len: parts.len - 1, ..parts }
@@ -175,10 +177,10 @@ fn r37_a_region_of_nothing_of_part_words_or_with_rights_that_the_device_lacks_is
     }
     let odd = || RawMemory::new(Odd(Words(vec![0; 2].into_boxed_slice())));
     // SAFETY: the memory is given back at once, or kept.
-    let refused = unsafe { device.reg_mr(&pd, odd(), Access::REMOTE_READ) }.unwrap_err().1;
+    let refused = unsafe { device.reg_mr(&pd, odd(), &MrInit::new(Access::REMOTE_READ)) }.unwrap_err().1;
     assert!(matches!(refused, Error::Misaligned { len: 15, .. }));
     // SAFETY: as above.
-    assert!(unsafe { device.reg_mr(&pd, odd(), MEMORY) }.is_ok());
+    assert!(unsafe { device.reg_mr(&pd, odd(), &MrInit::new(MEMORY)) }.is_ok());
 }
 
 #[test]

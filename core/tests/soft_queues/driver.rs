@@ -7,12 +7,12 @@ use efa_core::entry::{
     BufferDescriptor, RecvDescriptor, RemoteBuffer, SendEntry, control1, control2, descriptor_flags,
 };
 use efa_core::flags::{Access, QpAttrMask as Mask, SendOps};
-use efa_core::memory::{DmaBuf, Mr, RawMemory, RawParts};
+use efa_core::memory::{DmaBuf, Mr, RawMemory, RawParts, Visible};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::ring::{AtomicWord, Word};
 use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
-use efa_core::{CqInit, CqRing, Error, Limits, Provider, Qkey, QpInit, Queues};
+use efa_core::{CqInit, CqRing, Error, Limits, MrInit, Provider, Qkey, QpInit, Queues};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 /// Boxed words as DMA memory.
@@ -20,6 +20,8 @@ pub(crate) struct Words(pub(crate) Box<[u64]>);
 
 // SAFETY: a box's memory stays where it is; the parts are its own until rebuilt.
 unsafe impl DmaBuf for Words {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         let len = self.0.len();
         let base = NonNull::new(Box::into_raw(self.0).cast::<u8>()).unwrap();
@@ -46,7 +48,7 @@ impl Region {
     pub(crate) fn try_new(device: &SoftDevice, pd: &SoftPd, words: usize, access: Access) -> Result<Self, Error> {
         let memory = RawMemory::new(Words(vec![0; words].into_boxed_slice()));
         // SAFETY: valid until given back, and looked at by this test only while nothing is in flight.
-        let mr = unsafe { device.reg_mr(pd, memory, access) }.map_err(|(_, error)| error)?;
+        let mr = unsafe { device.reg_mr(pd, memory, &MrInit::new(access)) }.map_err(|(_, error)| error)?;
         Ok(Self { mr })
     }
 

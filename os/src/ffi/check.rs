@@ -76,7 +76,7 @@ fn structs_and_constants_are_as_the_headers_have_them() {
     for of in declared.structs.iter().filter(|of| of.since <= release) {
         let c = of.c;
         let fields = of.fields.iter().filter(|field| field.since <= release);
-        if of.fields.iter().all(|field| field.since <= release) {
+        if release < of.until && of.fields.iter().all(|field| field.since <= release) {
             ask(&format!("sizeof({c})"), &format!("sizeof({c})"));
             ours.insert(format!("sizeof({c})"), of.size as i64);
         }

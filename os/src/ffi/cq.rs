@@ -89,6 +89,8 @@ layouts! {
         IBV_WC_EX_WITH_SRC_QP: u64 = 1 << 3;
         IBV_WC_EX_WITH_SLID: u64 = 1 << 4;
         IBV_WC_WITH_IMM: u32 = 1 << 1;
+        IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
+        IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;
         IBV_WC_RECV_RDMA_WITH_IMM: c_int = 129;
     }
 }

@@ -10,6 +10,9 @@ use super::{IbvCq, IbvQp, IbvQpInitAttrEx, IbvRecvWr};
 /// A pointer to a function that is never called through it.
 pub(crate) type Unused = *mut c_void;
 
+/// The call that posts receives.
+pub(crate) type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
+
 layouts! {
     /// An RDMA device of the list.
     struct IbvDevice = "struct ibv_device" {
@@ -61,7 +64,7 @@ layouts! {
         _compat_modify_qp: Unused,
         _compat_destroy_qp: Unused,
         post_send: Unused,
-        post_recv: Option<unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int>,
+        post_recv: Option<PostRecv>,
         _compat_create_ah: Unused,
         _compat_destroy_ah: Unused,
         _compat_attach_mcast: Unused,
@@ -149,6 +152,16 @@ layouts! {
         IBV_FORK_DISABLED: c_int = 0;
         IBV_FORK_ENABLED: c_int = 1;
         IBV_FORK_UNNEEDED: c_int = 2;
+        IBV_PORT_DOWN: c_int = 1;
+        IBV_PORT_INIT: c_int = 2;
+        IBV_PORT_ARMED: c_int = 3;
+        IBV_PORT_ACTIVE: c_int = 4;
+        IBV_PORT_ACTIVE_DEFER: c_int = 5;
+        IBV_MTU_256: c_int = 1;
+        IBV_MTU_4096: c_int = 5;
+        IBV_LINK_LAYER_UNSPECIFIED: c_int = 0;
+        IBV_LINK_LAYER_INFINIBAND: c_int = 1;
+        IBV_LINK_LAYER_ETHERNET: c_int = 2;
     }
 }
 

@@ -59,12 +59,20 @@ layouts! {
         doorbell: *mut u32 => 60,
     }
 
-    /// What a completion queue is made with besides: as far as every libefa knows it.
-    struct EfadvCqInitAttr = "struct efadv_cq_init_attr" {
+    /// What a completion queue is made with besides, as far as every libefa knows it: from 59 on it goes on with memory of
+    /// the caller's for the queue.
+    struct EfadvCqInitAttr = "struct efadv_cq_init_attr" until 59 {
         comp_mask: u64,
         wc_flags: u64,
-        flags: u64 => 59,
-        ext_mem_dmabuf: EfadvExtMemDmabuf => 59,
+    }
+
+    /// By which of a device's interconnects it reaches a region, in which roles, where it tells.
+    struct EfadvMrAttr = "struct efadv_mr_attr" => 50 {
+        comp_mask: u64,
+        ic_id_validity: u16,
+        recv_ic_id: u16,
+        rdma_read_ic_id: u16,
+        rdma_recv_ic_id: u16,
     }
 
     /// A completion queue's readers of libefa's own.
@@ -95,18 +103,10 @@ layouts! {
         EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV: u16 = 1 => 52;
         EFADV_QP_FLAGS_INLINE_WRITE: u16 = 1 << 1 => 63;
         EFADV_WQ_CAPS_64_BIT_REQ_ID: u16 = 1 => 65;
+        EFADV_MR_ATTR_VALIDITY_RECV_IC_ID: u16 = 1 => 50;
+        EFADV_MR_ATTR_VALIDITY_RDMA_READ_IC_ID: u16 = 1 << 1 => 50;
+        EFADV_MR_ATTR_VALIDITY_RDMA_RECV_IC_ID: u16 = 1 << 2 => 50;
         EFADV_WC_EX_WITH_SGID: u64 = 1;
         EFADV_WC_EX_WITH_IS_UNSOLICITED: u64 = 1 << 1 => 52;
     }
-}
-
-/// Memory that a completion queue is to lie in; part of [`EfadvCqInitAttr`], without a name in C.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct EfadvExtMemDmabuf {
-    pub(crate) buffer: *mut u8,
-    pub(crate) length: u64,
-    pub(crate) offset: u64,
-    pub(crate) fd: i32,
-    pub(crate) reserved: [u8; 4],
 }

@@ -4,13 +4,14 @@
 
 /// Declares structs and constants of C, and registers them: none can be declared and not compared.
 ///
-/// `=> 59` after a field or a constant says that headers have it from that rdma-core on. A struct whose C name is not
+/// `=> 59` after a field or a constant says that headers have it from that rdma-core on, `until 59` after a struct that it
+/// has more fields from there on, which are of no use here. A struct whose C name is not
 /// its own gives it as a string.
 macro_rules! layouts {
     (
         $(
             $(#[$doc:meta])*
-            struct $name:ident = $c:literal $(=> $since:literal)? {
+            struct $name:ident = $c:literal $(=> $since:literal)? $(until $until:literal)? {
                 $($field:ident: $ty:ty $(=> $field_since:literal)?,)*
             }
         )*
@@ -41,6 +42,7 @@ macro_rules! layouts {
                 structs: vec![$(super::layout::Struct {
                     c: $c,
                     since: 0 $(+ $since)?,
+                    until: [u32::MAX $(, $until)?].into_iter().min().unwrap_or(u32::MAX),
                     size: size_of::<$name>(),
                     align: align_of::<$name>(),
                     fields: vec![$(super::layout::Field {
@@ -73,6 +75,8 @@ pub(crate) struct Registered {
 pub(crate) struct Struct {
     pub(crate) c: &'static str,
     pub(crate) since: u32,
+    /// Headers from this release on have more fields.
+    pub(crate) until: u32,
     pub(crate) size: usize,
     pub(crate) align: usize,
     pub(crate) fields: Vec<Field>,

@@ -166,6 +166,7 @@ layouts! {
         IBV_QP_QKEY: c_int = 1 << 6;
         IBV_QP_RNR_RETRY: c_int = 1 << 11;
         IBV_QP_SQ_PSN: c_int = 1 << 16;
+        IBV_QP_CAP: c_int = 1 << 19;
         IBV_QPS_RESET: u32 = 0;
         IBV_QPS_INIT: u32 = 1;
         IBV_QPS_RTR: u32 = 2;

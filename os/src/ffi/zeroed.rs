@@ -39,5 +39,6 @@ zeroed!(
     EfadvWqAttr,
     EfadvCqAttr,
     EfadvCqInitAttr,
+    EfadvMrAttr,
     EfadvSqDepthAttr
 );

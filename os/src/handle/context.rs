@@ -10,6 +10,7 @@ use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
 
 use super::ah::Handles;
 use super::events::Served;
+use super::objects::Objects;
 use super::{answered, made};
 use crate::error::{answer, errno};
 use crate::explain::Usage;
@@ -25,8 +26,12 @@ pub(crate) struct Context {
     pub(crate) usage: Usage,
     /// Which completion queues its queue pairs have.
     pub(super) served: Served,
+    /// What is alive of it, by its numbers.
+    pub(crate) objects: Objects,
     /// How its queue pairs are posted on.
     pub(crate) path: DataPath,
+    /// Bytes of the largest page that it has (R36).
+    pub(crate) largest_page: u64,
 }
 
 // SAFETY: the verbs may be called from any thread, with any open device.
@@ -46,8 +51,9 @@ impl Context {
         // SAFETY: by the caller's word.
         let raw = unsafe { table.ibv_open_device(device.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        let (leaks, usage, served) = (Leaks::new(), Usage::default(), Served::default());
-        Ok(Self { raw, table, leaks, usage, served, path: DataPath::Direct })
+        let (usage, served, objects) = (Usage::default(), Served::default(), Objects::default());
+        let (path, largest_page) = (DataPath::Direct, u64::MAX);
+        Ok(Self { raw, table, leaks: Leaks::new(), usage, served, objects, path, largest_page })
     }
 
     /// The open device, for calls to it.
@@ -85,6 +91,19 @@ impl Context {
         // SAFETY: an open device, and a struct of ours, which is longer than what is written.
         answer(unsafe { self.table.ibv_query_port(self.raw(), 1, &mut attr) })?;
         Ok(attr.0)
+    }
+
+    /// The speed of port 1 in units of 100 Mb/s, where this library asks for it.
+    pub(crate) fn query_port_speed(&self) -> Option<u64> {
+        let mut speed = 0;
+        // SAFETY: an open device, and a number of ours.
+        let returned = unsafe { self.table.ibv_query_port_speed(self.raw(), 1, &mut speed) };
+        returned.is_ok_and(|returned| answer(returned).is_ok()).then_some(speed).filter(|speed| *speed > 0)
+    }
+
+    /// Whether huge pages stay where they are if this process forks.
+    pub(crate) fn huge_pages_stay(&self) -> bool {
+        crate::fork::asked(self.table).is_ok_and(crate::Fork::keeps_huge_pages)
     }
 
     /// The device's address: the first of port 1, which is EFA's only one.
@@ -164,8 +183,6 @@ impl Context {
         unsafe { (*self.raw()).ops.post_recv }
     }
 }
-
-type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
 
 impl Drop for Context {
     fn drop(&mut self) {

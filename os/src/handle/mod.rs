@@ -5,6 +5,7 @@
 //! | `context` | open devices, protection domains |
 //! | `mr`, `ah` | regions and address handles, as core counts them |
 //! | `channel`, `events` | events, acknowledged by who reads them |
+//! | `objects` | what is alive by its number, for queries from anywhere |
 //! | `cq`, `qp` | completion queues and queue pairs, with their rings |
 
 mod ah;
@@ -13,6 +14,7 @@ mod context;
 mod cq;
 mod events;
 mod mr;
+mod objects;
 mod qp;
 
 use core::ffi::c_int;
@@ -23,6 +25,7 @@ pub(crate) use context::{Context, Pd};
 pub(crate) use cq::Cq;
 use efa_core::{Error, Verb};
 pub(crate) use events::Of;
+pub(crate) use mr::WRITABLE_PAGES;
 pub(crate) use qp::Qp;
 
 use crate::error::{answer, errno};

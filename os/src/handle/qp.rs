@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use core::cmp;
 use core::ffi::c_int;
 use core::mem;
 use core::ptr::NonNull;
@@ -15,7 +16,7 @@ use efa_core::{DataPath, Error, Limit, QpInit, Qpn, Queues, RecvRing, SendRing, 
 use super::cq::{MAX_ENTRIES, too_old};
 use super::{Cq, Pd, answered, made};
 use crate::ffi::*;
-use crate::verbs::QueuePair;
+use crate::verbs::{Completions, QueuePair};
 
 /// A queue pair. One that is dropped alive is destroyed, or leaked and counted.
 pub(crate) struct Qp {
@@ -117,6 +118,7 @@ impl Qp {
         };
         qp.queues.qpn = Qpn(qpn);
         pd.context.served.made(qp.served());
+        pd.context.objects.queue_pair_made(Qpn(qpn), raw);
         qp.send_slots = slots(qp.queues.send.depth);
         qp.recv_slots = slots(qp.queues.recv.depth);
         qp.queues.send.slots = qp.send_slots.cast();
@@ -178,7 +180,7 @@ impl Qp {
             return Err(impossible);
         }
         // SAFETY: a live queue pair, made with operations.
-        let extended = unsafe { self.table().ibv_qp_to_qp_ex(self.raw()) }.map_err(|_| too_old())?;
+        let extended = unsafe { self.table().ibv_qp_to_qp_ex(self.raw()) }.map_err(|_| too_old(Verb::CreateQp))?;
         let extended = NonNull::new(extended).ok_or(impossible)?;
         let post_recv = self.pd.context.post_recv().ok_or(impossible)?;
         // SAFETY: the same queue pair, and its context's call; it is announced to only while it is alive.
@@ -227,7 +229,7 @@ impl Qp {
         let len = size_of::<EfadvWqAttr>() as u32;
         // SAFETY: a live queue pair, and structs of that length.
         let returned = unsafe { self.table().efadv_query_qp_wqs(self.raw(), &mut send, &mut recv, len) };
-        answered(Verb::CreateQp, returned.map_err(|_| too_old())?)?;
+        answered(Verb::CreateQp, returned.map_err(|_| too_old(Verb::CreateQp))?)?;
         let entry_size = send.entry_size.try_into().unwrap_or(u16::MAX);
         if entry_size != init.entry_size {
             return Err(Error::EntrySize { asked: init.entry_size, given: entry_size });
@@ -286,11 +288,7 @@ impl Qp {
         if self.life != Life::Alive {
             return Err(refused(Verb::ModifyQp, libc::EINVAL));
         }
-        let mut attr = IbvQpAttr::zeroed();
-        (attr.qp_state, attr.cur_qp_state) = (to.state.number(), to.cur_state.number());
-        (attr.qkey, attr.sq_psn, attr.pkey_index) = (to.qkey.0, to.sq_psn, to.pkey_index);
-        (attr.port_num, attr.rnr_retry) = (to.port, to.rnr_retry);
-        attr.en_sqd_async_notify = to.sqd_async_notify.into();
+        let mut attr = attr_of(to);
         // SAFETY: a live queue pair, and a struct of ours.
         let returned = unsafe { self.table().ibv_modify_qp(self.raw(), &mut attr, to.mask.bits() as c_int) };
         answered(Verb::ModifyQp, returned)?;
@@ -324,10 +322,15 @@ impl Qp {
         let served = self.served();
         // Before the device gives its number to another.
         self.pd.context.served.gone(served);
+        let objects = &self.pd.context.objects;
+        objects.queue_pair_gone(self.queues.qpn, self.raw);
+        // Polls find queue pairs by their numbers, until this is answered.
+        let held = hold_polls(&self.cqs);
         // SAFETY: alive, so it was not destroyed yet. A libefa that tells where rings are asks the kernel first and unmaps them only
         // if it agreed; core touches them no more then.
         let returned = unsafe { self.table().ibv_destroy_qp(self.raw()) };
         let answer = answered(Verb::DestroyQp, returned);
+        drop(held);
         match answer {
             Ok(()) => self.pd.context.usage.queue_pair_gone(),
             Err(_) => self.pd.context.served.made(served),
@@ -335,7 +338,10 @@ impl Qp {
         self.life = match answer {
             Ok(()) => Life::Gone,
             Err(_) if self.posts.is_some() => Life::Lost,
-            Err(_) => Life::Alive,
+            Err(_) => {
+                objects.queue_pair_made(self.queues.qpn, self.raw);
+                Life::Alive
+            }
         };
         answer
     }
@@ -368,6 +374,29 @@ impl Drop for Qp {
             drop(unsafe { Box::from_raw(slots.as_ptr()) });
         }
     }
+}
+
+/// Keeps everybody from polling these completion queues by calls.
+fn hold_polls(cqs: &Option<[Arc<Cq>; 2]>) -> [Option<impl Sized + '_>; 2] {
+    let Some([send, recv]) = cqs else { return [None, None] };
+    let (first, second) = match Arc::as_ptr(send).addr().cmp(&Arc::as_ptr(recv).addr()) {
+        cmp::Ordering::Less => (send, Some(recv)),
+        cmp::Ordering::Equal => (send, None),
+        cmp::Ordering::Greater => (recv, Some(send)),
+    };
+    // In one order, whoever holds them.
+    let first = first.completions.as_ref().map(Completions::hold);
+    [first, second.and_then(|cq| cq.completions.as_ref()).map(Completions::hold)]
+}
+
+/// The same attributes, as C has them.
+pub(super) fn attr_of(to: &QpAttr) -> IbvQpAttr {
+    let mut attr = IbvQpAttr::zeroed();
+    (attr.qp_state, attr.cur_qp_state) = (to.state.number(), to.cur_state.number());
+    (attr.qkey, attr.sq_psn, attr.pkey_index) = (to.qkey.0, to.sq_psn, to.pkey_index);
+    (attr.port_num, attr.rnr_retry) = (to.port, to.rnr_retry);
+    attr.en_sqd_async_notify = to.sqd_async_notify.into();
+    attr
 }
 
 fn refused(verb: Verb, errno: c_int) -> Error {

@@ -4,7 +4,8 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// A library that stays open for as long as the process lives.
@@ -21,8 +22,8 @@ impl Handle {
     ///
     /// # Errors
     /// What the loader said.
-    pub(super) fn open(name: &str) -> Result<Self, String> {
-        let c = CString::new(name).map_err(|_| "the name has a zero byte".to_owned())?;
+    pub(super) fn open(name: &OsStr) -> Result<Self, String> {
+        let c = CString::new(name.as_bytes()).map_err(|_| "the name has a zero byte".to_owned())?;
         // SAFETY: a C string. What a library's constructors do is that library's promise, here libibverbs' and libefa's,
         // or of whoever named another file.
         let handle = unsafe { libc::dlopen(c.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

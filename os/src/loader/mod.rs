@@ -15,6 +15,7 @@ mod error;
 mod table;
 mod versions;
 
+use std::ffi::OsString;
 use std::sync::OnceLock;
 
 use dl::Handle;
@@ -39,22 +40,26 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
 }
 
 fn open(library: Library) -> Result<Handle, LoadError> {
-    let named = std::env::var(library.variable()).ok();
+    let named = std::env::var_os(library.variable());
     open_as(library, named.filter(|name| !name.is_empty() && !dl::is_privileged()))
 }
 
-fn open_as(library: Library, named: Option<String>) -> Result<Handle, LoadError> {
-    let name = named.unwrap_or_else(|| library.soname().to_owned());
-    Handle::open(&name).map_err(|reason| LoadError::Library { library, tried: name, reason })
+/// A file's name need not be UTF-8: it is taken as it is.
+fn open_as(library: Library, named: Option<OsString>) -> Result<Handle, LoadError> {
+    let name = named.unwrap_or_else(|| library.soname().into());
+    let tried = || name.to_string_lossy().into_owned();
+    Handle::open(&name).map_err(|reason| LoadError::Library { library, tried: tried(), reason })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
     fn a_library_that_is_not_there_is_told_with_its_path_its_package_and_its_variable() {
-        let error = open_as(Library::Libefa, Some("/nowhere/libefa.so.1".to_owned())).unwrap_err();
+        let error = open_as(Library::Libefa, Some("/nowhere/libefa.so.1".into())).unwrap_err();
         let text = error.to_string();
         for part in ["/nowhere/libefa.so.1", "No such file", "ibverbs-providers", "EFA_OS_LIBEFA"] {
             assert!(text.contains(part), "no {part:?} in {text}");
@@ -62,9 +67,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_no_utf_8_is_tried_as_it_is_and_not_passed_over() {
+        let name = OsString::from_vec(b"/nowhere/lib\xFFefa.so.1".to_vec());
+        let text = open_as(Library::Libefa, Some(name)).map(drop).unwrap_err().to_string();
+        assert!(text.contains("/nowhere/lib\u{FFFD}efa.so.1") && text.contains("No such file"), "{text}");
+    }
+
+    #[test]
     fn a_library_without_a_required_symbol_is_told_with_the_node_that_brings_it() {
         // Neither of the two, and on every system.
-        let libc = open_as(Library::Libibverbs, Some("libc.so.6".to_owned())).unwrap();
+        let libc = open_as(Library::Libibverbs, Some("libc.so.6".into())).unwrap();
         let Err(error) = Table::find(libc, libc) else { panic!("libc has the verbs") };
         let text = error.to_string();
         for part in ["ibv_get_device_list", "IBVERBS_1.1", "libibverbs1", "EFA_OS_LIBIBVERBS"] {

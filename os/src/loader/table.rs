@@ -193,6 +193,10 @@ table! {
         fn efadv_create_qp_ex(context: *mut IbvContext, attr: *mut IbvQpInitAttrEx, efa: *mut EfadvQpInitAttr, len: u32) -> *mut IbvQp;
     }
     optional {
+        Libibverbs "IBVERBS_1.12" Some(34);
+        fn ibv_reg_dmabuf_mr(pd: *mut IbvPd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> *mut IbvMr;
+        Libibverbs "IBVERBS_1.16" Some(62);
+        fn ibv_query_port_speed(context: *mut IbvContext, port: u32, speed: *mut u64) -> c_int;
         Libibverbs "IBVERBS_1.13" Some(35);
         fn ibv_is_fork_initialized() -> ForkStatus;
         Libibverbs "IBVERBS_1.6" Some(26);
@@ -201,6 +205,8 @@ table! {
         fn efadv_create_cq(context: *mut IbvContext, attr: *mut IbvCqInitAttrEx, efa: *mut EfadvCqInitAttr, len: u32) -> *mut IbvCqEx;
         Libefa "EFA_1.2" Some(43);
         fn efadv_cq_from_ibv_cq_ex(cq: *mut IbvCqEx) -> *mut EfadvCq;
+        Libefa "EFA_1.3" Some(50);
+        fn efadv_query_mr(mr: *mut IbvMr, attr: *mut EfadvMrAttr, len: u32) -> c_int;
         Libefa "EFA_1.4" Some(59);
         fn efadv_query_qp_wqs(qp: *mut IbvQp, send: *mut EfadvWqAttr, recv: *mut EfadvWqAttr, len: u32) -> c_int;
         Libefa "EFA_1.4" Some(59);
@@ -212,7 +218,7 @@ table! {
 
 impl Table {
     /// What an optional function needs.
-    fn needs(&self, name: &'static str) -> NeedsNewer {
+    pub(crate) fn needs(&self, name: &'static str) -> NeedsNewer {
         let node = Self::OPTIONAL.iter().find(|symbol| symbol.name == name).expect("of the table").node;
         NeedsNewer { what: name, have: self.have(node.library), need: node }
     }
@@ -235,6 +241,8 @@ const MARKS: &[Symbol] = &[
     mark(Library::Libibverbs, "ibv_reg_dmabuf_mr", "IBVERBS_1.12", Some(34)),
     mark(Library::Libibverbs, "ibv_is_fork_initialized", "IBVERBS_1.13", Some(35)),
     mark(Library::Libibverbs, "ibv_query_qp_data_in_order", "IBVERBS_1.14", Some(36)),
+    mark(Library::Libibverbs, "ibv_reg_mr_ex", "IBVERBS_1.15", Some(59)),
+    mark(Library::Libibverbs, "ibv_query_port_speed", "IBVERBS_1.16", Some(62)),
     mark(Library::Libefa, "efadv_query_device", "EFA_1.1", Some(26)),
     mark(Library::Libefa, "efadv_create_cq", "EFA_1.2", Some(43)),
     mark(Library::Libefa, "efadv_query_mr", "EFA_1.3", Some(50)),

@@ -31,12 +31,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, PdId, Provider, QpInit, Queues};
+use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues};
 
 use crate::carrier::{Carrier, Counts, Fabric, Look, files, linked};
 use crate::random;
@@ -287,9 +286,9 @@ unsafe impl Provider for Device {
         SoftDevice::pd_id(pd)
     }
 
-    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, access: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
-        unsafe { self.device.reg_mr(pd, memory, access) }
+        unsafe { self.device.reg_mr(pd, memory, init) }
     }
 
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {

@@ -16,8 +16,6 @@ use super::work::{Extended, Work};
 use super::{Completions, WrId};
 use crate::ffi::*;
 
-type PostRecv = unsafe extern "C" fn(*mut IbvQp, *mut IbvRecvWr, *mut *mut IbvRecvWr) -> c_int;
-
 /// The rings of a queue pair that is posted on through the library.
 pub(crate) struct QueuePair {
     raw: NonNull<IbvQp>,

@@ -3,8 +3,11 @@
 #![allow(dead_code)] // each test uses a part of it
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
-use efa_core::{Context, DataPath};
+use efa_core::qp::{Endpoint, QpKind, Srd, ops};
+use efa_core::work::Event;
+use efa_core::{Caps, Context, DataPath, Provider};
 use efa_os::Device;
 
 /// The test over each data path, with two devices, or one that is both sides.
@@ -34,4 +37,31 @@ fn open(path: DataPath) -> Result<Vec<Device>, efa_os::Error> {
 pub(crate) fn skipped(test: &str, why: &str) {
     println!("skipped {test}: {why}");
     writeln!(std::io::stdout().lock(), "\nskipped: {why}").unwrap();
+}
+
+/// Whether the devices, and the library that asks them, have RDMA writes.
+pub(crate) fn has_writes(contexts: &[Context<Device>; 2], test: &str) -> bool {
+    let caps = contexts.iter().fold(Caps::all(), |caps, ctx| caps & ctx.caps());
+    let has = caps.contains(Caps::RDMA_READ | Caps::RDMA_WRITE);
+    if !has {
+        let [_, libefa] = contexts[0].provider().libraries();
+        skipped(test, &format!("no RDMA write of this device by {libefa}"));
+    }
+    has
+}
+
+/// SENDs and RDMA reads: what every libefa has.
+pub(crate) type Basic = Srd<{ ops::SEND | ops::SEND_WITH_IMM | ops::RDMA_READ }>;
+
+/// The next event, which must come within ten seconds.
+#[track_caller]
+pub(crate) fn wait<P: Provider, K: QpKind>(endpoint: &mut Endpoint<P, K>) -> Event {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = endpoint.poll() {
+            return event;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "no event came");
+        std::thread::yield_now();
+    }
 }

@@ -1,10 +1,11 @@
 //! A provider of which nothing is known.
 
-use efa_core::flags::Access;
 use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, Notifies, PdId, Provider, QpInit, Queues};
+use efa_core::{
+    Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, Notifies, PdId, Provider, QpInit, Queues,
+};
 
 use crate::{any, used};
 
@@ -64,7 +65,7 @@ unsafe impl Provider for Stub {
         any()
     }
 
-    unsafe fn reg_mr(&self, _: &Handle, memory: RawMemory, _: Access) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, _: &Handle, memory: RawMemory, _: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         used(memory);
         any()
     }

@@ -86,8 +86,7 @@ impl Progress {
             })
             .ok()?;
             let carrier = this.carrier.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let looks =
-                Looks { carrier, woken, files: Vec::new(), counts: Counts::default(), swept: None };
+            let looks = Looks { carrier, woken, files: Vec::new(), counts: Counts::default(), swept: None };
             let made = sys::without_signals(|| {
                 thread::Builder::new().name("softefa".into()).spawn(move || this.run(&device, looks))
             });

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use efa_core::memory::{DmaBuf, RawParts};
+use efa_core::memory::{DmaBuf, RawParts, Visible};
 
 /// Owners that were made and not dropped, of all programs of the process.
 static ALIVE: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
@@ -56,6 +56,8 @@ impl Drop for Counted {
 
 // SAFETY: the words are on the heap and stay there; the parts have their length, and the owner's number.
 unsafe impl DmaBuf for Counted {
+    type View = Visible;
+
     fn into_raw(self) -> RawParts {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the box moves out once.

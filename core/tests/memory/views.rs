@@ -1,0 +1,147 @@
+//! Memory that the CPU does not see, and addresses of choice.
+
+use std::ptr::NonNull;
+
+use efa_core::flags::Access;
+use efa_core::memory::{
+    Buffer, DmaBuf, MemoryFile, MemoryKind, Opaque, PageSize, Pages, RawMemory, RawParts, RegisterOptions,
+    RemoteReadWrite,
+};
+use efa_core::qp::{Depth, Srd};
+use efa_core::soft::{Profile, SoftDevice};
+use efa_core::work::Event;
+use efa_core::{Caps, Context, Error, MrInit, Token};
+
+use super::common::puppet::Puppet;
+use super::common::{required, wait};
+use super::{Counted, Two};
+
+/// Counted memory as a GPU's would be: nobody but the device reaches it.
+struct Gpu(Counted, MemoryKind);
+
+// SAFETY: as the counted memory's own; nobody makes a reference to it meanwhile.
+unsafe impl DmaBuf for Gpu {
+    type View = Opaque;
+
+    fn kind(&self) -> MemoryKind {
+        self.1
+    }
+
+    fn into_raw(self) -> RawParts {
+        self.0.into_raw()
+    }
+
+    unsafe fn from_raw(parts: RawParts) -> Self {
+        // SAFETY: by the caller's word.
+        Self(unsafe { Counted::from_raw(parts) }, MemoryKind::Ordinary)
+    }
+}
+
+#[test]
+fn a_software_device_refuses_memory_that_the_cpu_does_not_see_and_gives_it_back() {
+    let pd = Context::open(SoftDevice::new(Profile::RDMA)).alloc_pd().unwrap();
+    let (memory, number) = Counted::new();
+    let refused = pd.register(Gpu(memory, MemoryKind::Ordinary)).unwrap_err();
+    assert_eq!(refused.error(), Error::OpaqueMemory);
+    assert!(refused.error().to_string().contains("device of hardware"));
+    let memory = refused.into_inner();
+    assert_eq!((memory.0.bytes.len(), Counted::drops(number)), (64, 0));
+    drop(RawMemory::new(memory));
+    assert_eq!(Counted::drops(number), 1);
+}
+
+#[test]
+fn slices_without_bytes_are_cut_posted_and_given_back_as_others_are() {
+    let ctx = Context::open(Puppet::new(Caps::RDMA_READ | Caps::RDMA_WRITE));
+    let pd = ctx.alloc_pd().unwrap();
+    let (memory, number) = Counted::new();
+    let file = MemoryKind::File(MemoryFile { fd: 3, offset: 0x2010, iova: 0x5010 });
+    let (region, whole) = pd.register(Gpu(memory, file)).unwrap();
+    assert_eq!((region.attr().iova, whole.len(), whole.is_empty()), (0x5010, 64, false));
+    let mut qp = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4).recv_buffers(2)).unwrap();
+    let (first, second) = whole.split_at(24).unwrap();
+    qp.post_recv([first, second], Token(7)).unwrap();
+    let mut back = Vec::new();
+    let report = qp.shut_down(|| true, |event| back.push(event)).unwrap();
+    assert_eq!(report.reclaimed, 1);
+    let Some(Event::Reclaimed { mut buffers, .. }) = back.pop() else { panic!("{back:?}") };
+    assert_eq!((buffers.len(), buffers.bytes()), (2, 64));
+    assert!(buffers.take_slice().is_none());
+    let first = buffers.take_opaque().unwrap();
+    let Some(Buffer::Opaque(second)) = buffers.next() else { panic!("another kind") };
+    let whole = first.unsplit(second).unwrap();
+    drop(region.close(whole).unwrap());
+    assert_eq!(Counted::drops(number), 1);
+}
+
+#[test]
+fn memory_that_nobody_here_sees_is_exposed_at_any_alignment_and_memory_that_is_seen_at_words_only() {
+    /// Three bytes in the middle of a word.
+    struct Odd;
+    // SAFETY: nobody reaches these bytes.
+    unsafe impl DmaBuf for Odd {
+        type View = Opaque;
+
+        fn into_raw(self) -> RawParts {
+            RawParts { base: NonNull::without_provenance(std::num::NonZero::new(0x1001).unwrap()), len: 3, extra: 0 }
+        }
+
+        unsafe fn from_raw(_: RawParts) -> Self {
+            Self
+        }
+    }
+    let ctx = Context::open(Puppet::new(Caps::RDMA_READ | Caps::RDMA_WRITE));
+    let pd = ctx.alloc_pd().unwrap();
+    let exposed = pd.expose(Odd, required::<_, RemoteReadWrite>(&ctx)).unwrap();
+    assert_eq!((exposed.len(), exposed.attr().iova, exposed.part(1..3).unwrap().len()), (3, 0x1001, 2));
+    exposed.revoke().unwrap();
+}
+
+#[test]
+fn an_address_of_choice_is_as_far_into_a_page_as_the_memory_and_peers_reach_it_there() {
+    let mut two = Two::new();
+    let memory = || Pages::new(4096, PageSize::Base).unwrap();
+    let access = required::<_, RemoteReadWrite>(&two.ctx);
+    let exposed = two.pd.expose_with(memory(), access, RegisterOptions::new().iova(0xABCD_E000)).unwrap();
+    exposed.copy_in(9, b"here").unwrap();
+    let window = two.to_b.window::<RemoteReadWrite>(exposed.grant(&two.b).unwrap().as_bytes()).unwrap();
+    let (region, whole) = two.pd.register_with(memory(), RegisterOptions::new().iova(!0x1FFF)).unwrap();
+    assert_eq!((exposed.attr().iova, region.attr().iova), (0xABCD_E000, !0x1FFF));
+    let (head, tail) = whole.split_at(4092).unwrap();
+    two.a.post(two.to_b.read(tail, window.range(9..13).unwrap()), Token(1)).unwrap();
+    let Event::Read(done) = wait(&mut two.a) else { panic!("not read") };
+    let tail = done.buffers.into_slice().unwrap();
+    assert_eq!(&tail[..], b"here");
+    drop(region.close(head.unsplit(tail).unwrap()).unwrap());
+    let refused = two.pd.register_with(memory(), RegisterOptions::new().iova(0xABCD_E008)).unwrap_err();
+    assert!(matches!(refused.error(), Error::PageOffset { iova: 0xABCD_E008, page: 4096, .. }));
+    let text = refused.error().to_string();
+    assert!(text.contains("0x8 into a page of 4096 bytes, and must be 0x0"), "{text}");
+    assert_eq!(refused.into_inner().len(), 4096);
+}
+
+#[test]
+fn where_memory_is_to_be_seen_follows_from_its_kind_and_from_what_is_asked() {
+    let place = |kind, iova, page| {
+        let (memory, _) = Counted::new();
+        let memory = RawMemory::new(Gpu(memory, kind));
+        let base = memory.parts().base.addr().get() as u64;
+        assert_eq!((memory.kind(), memory.is_visible()), (kind, false));
+        (MrInit { access: Access::LOCAL_WRITE, iova }.place(&memory, page), base)
+    };
+    let (natural, base) = place(MemoryKind::Ordinary, None, 4096);
+    assert_eq!(natural, Ok(base));
+    let file = MemoryKind::File(MemoryFile { fd: 1, offset: 0x1_1008, iova: 0x9_1008 });
+    assert_eq!(place(file, None, 0x1_0000).0, Ok(0x9_1008));
+    assert_eq!(place(file, Some(0x2008), 0x1000).0, Ok(0x2008));
+    // On a machine with larger pages the same one does not fit.
+    let refused = Error::PageOffset { memory: 0x1_1008, iova: 0x2008, page: 0x1_0000 };
+    assert_eq!(place(file, Some(0x2008), 0x1_0000).0, Err(refused));
+    let last = !0xFFF | 8;
+    assert_eq!(place(file, Some(last), 0x1000).0, Ok(last));
+    let beyond = u64::MAX - 63;
+    let file = MemoryKind::File(MemoryFile { fd: 1, offset: beyond, iova: 0 });
+    let refused = Error::OutOfBounds { offset: beyond, len: 64, within: u64::MAX };
+    assert_eq!(place(file, Some(beyond), 0x1000).0, Err(refused));
+    assert_eq!(place(MemoryKind::Ordinary, Some(0), 1).0, Ok(0));
+}
