@@ -12,13 +12,29 @@ use efa_os::Device;
 
 /// The test over each data path, with two devices, or one that is both sides.
 pub(crate) fn on_each_path(test: &str, run: impl Fn([Context<Device>; 2])) {
+    on_devices(test, |devices| run([0, 1 % devices.len()].map(|nth| Context::open(devices[nth].clone()))));
+}
+
+/// The test over each data path, with a device that is both sides, and between two where there are two.
+pub(crate) fn on_each_pair(test: &str, run: impl Fn([Context<Device>; 2])) {
+    on_devices(test, |devices| {
+        for other in devices.iter().take(2) {
+            run([&devices[0], other].map(|device| Context::open(device.clone())));
+        }
+    });
+}
+
+/// The test over each data path; over none where `EFA_OS_SKIP` says why, which is counted.
+fn on_devices(test: &str, run: impl Fn(Vec<Device>)) {
+    if let Ok(why) = std::env::var("EFA_OS_SKIP") {
+        return skipped(test, &why);
+    }
     let required = std::env::var("EFA_OS_REQUIRED").unwrap_or_default();
     for path in [DataPath::Direct, DataPath::Verbs] {
         match open(path) {
             Ok(devices) => {
-                let contexts = [0, 1 % devices.len()].map(|nth| Context::open(devices[nth].clone()));
-                assert_eq!(contexts[0].data_path(), path);
-                run(contexts);
+                assert_eq!(devices[0].data_path(), path);
+                run(devices);
             }
             Err(error) if required.contains(&path.to_string()) => panic!("{path}: {error}"),
             Err(error) => skipped(test, &format!("no {path} path: {error}")),
