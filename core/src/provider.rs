@@ -225,6 +225,8 @@ pub struct QpInit {
     pub ops: crate::flags::SendOps,
     /// RDMA write with immediate consumes no receive here (R05).
     pub unsolicited: bool,
+    /// The service level (`sl`), of SRD.
+    pub service_level: u8,
 }
 
 /// Where a queue pair's rings are: raw parts, good until it is destroyed, its slots while its `Qp` lives.

@@ -87,6 +87,7 @@ fn events(ctx: &Context<Device>, pd: &ProtectionDomain<Device>) {
         inline_write: false,
         ops: SendOps::SEND,
         unsolicited: false,
+        service_level: 0,
     };
     let mut qp = device.create_qp(&device.alloc_pd().unwrap(), &cq, &cq, &init).unwrap();
     let to_init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;

@@ -193,6 +193,7 @@ impl Inner {
             inline_write: false,
             ops: SendOps::SEND,
             unsolicited: false,
+            service_level: 0,
         };
         let probe = |send_depth| {
             let pd = handle::Pd::alloc(&self.context)?;

@@ -80,6 +80,7 @@ fn init(qp_type: QpType) -> QpInit {
         inline_write: false,
         ops: SendOps::SEND | SendOps::SEND_WITH_IMM,
         unsolicited: false,
+        service_level: 0,
     }
 }
 

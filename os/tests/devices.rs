@@ -554,3 +554,29 @@ fn r10_wide_entries_carry_80_bytes_inline_where_libefa_knows_them() {
         }
     });
 }
+
+#[test]
+fn a_queue_pair_for_low_latency_is_made_where_libefa_has_service_levels_and_refused_else() {
+    on_each_path("service levels", |[a, b]| {
+        let depth = Depth::new(8, 8).service_level(8);
+        let [a_pd, b_pd] = [&a, &b].map(|ctx| ctx.alloc_pd().unwrap());
+        let made = a_pd.endpoint(a.require::<Basic>().unwrap(), depth);
+        let mut a_end = match made {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                assert!(matches!(error, Error::Device { verb: Verb::CreateQp, .. }), "{error}");
+                return skipped("service levels", "this libefa has no service levels");
+            }
+        };
+        let mut b_end = b_pd.endpoint(b.require::<Basic>().unwrap(), depth).unwrap();
+        let (to_b, _to_a) = efa_core::connect::introduce(&a_end, &b_end).unwrap();
+        b_end.post_recv(b_pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+        a_end.post(to_b.send_inline(b"soon"), Token(2)).unwrap();
+        assert!(matches!(wait(&mut b_end), Event::Received(_)) && matches!(wait(&mut a_end), Event::Sent(_)));
+        // A level that the device has not, and any of UD.
+        let unknown = a_pd.endpoint(a.require::<Basic>().unwrap(), depth.service_level(3));
+        assert!(matches!(unknown, Err(Error::Device { verb: Verb::CreateQp, .. })), "{unknown:?}");
+        let ud = a_pd.endpoint(a.require::<Ud>().unwrap(), depth);
+        assert!(matches!(ud, Err(Error::Device { verb: Verb::CreateQp, .. })), "{ud:?}");
+    });
+}

@@ -436,6 +436,7 @@ fn raw(device: &Device) -> <Device as Provider>::Qp {
         inline_write: false,
         ops: SendOps::SEND,
         unsolicited: false,
+        service_level: 0,
     };
     let cq = match init.send_depth {
         0..8 => cq,

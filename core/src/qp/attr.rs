@@ -18,6 +18,7 @@ pub struct Depth {
     pub(crate) inline: Option<u16>,
     pub(crate) unsolicited: u32,
     pub(crate) one_queue: bool,
+    pub(crate) service_level: u8,
 }
 
 impl Depth {
@@ -27,7 +28,16 @@ impl Depth {
     /// Two buffers a SEND, and 32 inline bytes, or 80 in wide entries, or less if the device has less; one buffer a
     /// receive, and no unsolicited arrivals.
     pub const fn new(send: u32, recv: u32) -> Self {
-        Self { send, recv, send_buffers: None, recv_buffers: 1, inline: None, unsolicited: 0, one_queue: false }
+        Self {
+            send,
+            recv,
+            send_buffers: None,
+            recv_buffers: 1,
+            inline: None,
+            unsolicited: 0,
+            one_queue: false,
+            service_level: 0,
+        }
     }
 
     /// SENDs of up to `buffers` buffers, 1 or 2 (R09), or a refusal.
@@ -51,6 +61,13 @@ impl Depth {
     /// Room in the completion queue for `writes` unsolicited arrivals that were not polled yet (R17).
     pub const fn unsolicited(mut self, writes: u32) -> Self {
         self.unsolicited = writes;
+        self
+    }
+
+    /// Operations of this service level: 0 is that of who asks for none, 8 that for low latency. A device or a library that
+    /// has it not refuses the queue pair. UD has 0 alone.
+    pub const fn service_level(mut self, level: u8) -> Self {
+        self.service_level = level;
         self
     }
 

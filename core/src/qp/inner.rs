@@ -311,5 +311,6 @@ fn checked<K: QpKind>(depth: Depth, limits: &Limits) -> Result<QpInit, Error> {
         inline_write: K::NEEDS.contains(Caps::INLINE_WRITE),
         ops: K::OPS,
         unsolicited: K::NEEDS.contains(Caps::UNSOLICITED_WRITE_RECV),
+        service_level: depth.service_level,
     })
 }

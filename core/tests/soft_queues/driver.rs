@@ -156,6 +156,7 @@ pub(crate) fn init(ops: SendOps) -> QpInit {
         inline_write: false,
         ops,
         unsolicited: false,
+        service_level: 0,
     }
 }
 

@@ -141,6 +141,7 @@ impl Qp {
         efa.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD;
         efa.flags |= if init.unsolicited { EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV } else { 0 };
         efa.flags |= if init.inline_write { EFADV_QP_FLAGS_INLINE_WRITE } else { 0 };
+        efa.sl = init.service_level;
         let len = size_of::<EfadvQpInitAttr>() as u32;
         let context = &pd.context;
         // SAFETY: an open device, live queues and a live domain of it, and structs of ours, the second of that length.
@@ -155,6 +156,9 @@ impl Qp {
         init: &QpInit,
         cap: IbvQpCap,
     ) -> Result<(NonNull<IbvQp>, IbvQpCap), Error> {
+        if init.service_level != 0 {
+            return Err(refused(Verb::CreateQp, libc::EOPNOTSUPP));
+        }
         let mut attr = IbvQpInitAttrEx::zeroed();
         (attr.send_cq, attr.recv_cq) = (send.raw(), recv.raw());
         (attr.cap, attr.qp_type, attr.sq_sig_all) = (cap, IBV_QPT_UD, 1);

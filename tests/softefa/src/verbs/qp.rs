@@ -24,6 +24,8 @@ const WIDE_ENTRY: u32 = 128;
 const DESCRIPTOR: u32 = 16;
 
 /// What `efa_ibv_create_qp.flags` may say.
+/// The service levels that there are: that of who asks for none, and that for low latency.
+const LEVELS: [u8; 2] = [0, 8];
 const UNSOLICITED: u16 = 1 << 0;
 const REQ_ID_64: u16 = 1 << 1;
 
@@ -147,10 +149,11 @@ impl Context {
         let unsolicited = flags & UNSOLICITED != 0;
         let mut may = if caps.contains(Caps::UNSOLICITED_WRITE_RECV) { UNSOLICITED } else { 0 };
         may |= if self.driver.req_id_64 { REQ_ID_64 } else { 0 };
-        if mask != 0 || !input.is_zero_from(19) || flags & !may != 0 || level != 0 {
+        if mask != 0 || !input.is_zero_from(19) || flags & !may != 0 || !LEVELS.contains(&level) {
             return Err(Errno::EINVAL);
         }
-        let init = self.qp_init(qp_type, Fields(&cap.0), unsolicited, send_bytes)?;
+        let mut init = self.qp_init(qp_type, Fields(&cap.0), unsolicited, send_bytes)?;
+        init.service_level = level;
         let (sends, receives) = (init.send_depth.next_power_of_two(), init.recv_depth.max(1).next_power_of_two());
         let descriptors = receives * u32::from(init.recv_sge.max(1));
         let has_recv = init.recv_depth > 0;
@@ -254,6 +257,7 @@ impl Context {
             inline_write: wide && ops.contains(SendOps::RDMA_WRITE) && caps.contains(Caps::INLINE_WRITE),
             ops,
             unsolicited,
+            service_level: 0,
         })
     }
 
