@@ -7,7 +7,7 @@
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
 //! | [`device`], [`describe`] | which device runs, chosen and told |
 //! | [`exchange`] | two programs introduced to each other |
-//! | [`wait`] | polls while a completion is likely, then sleeps |
+//! | [`wait`], [`service`] | polls while a completion is likely, then sleeps; and who is waited for |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
@@ -27,6 +27,8 @@ pub mod human;
 pub mod pattern;
 #[cfg(feature = "std")]
 pub mod pingpong;
+#[cfg(feature = "std")]
+pub mod service;
 pub mod stats;
 #[cfg(feature = "std")]
 pub mod table;

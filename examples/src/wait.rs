@@ -8,13 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use efa_core::peer::{Mutual, Peer};
-use efa_core::qp::{Depth, Endpoint, QpKind, SendOnly, Solicited};
-use efa_core::work::{Event, Received};
-use efa_core::{Arms, Context, Error, Notified, Notifies, Token};
-use efa_os::{AnyChannel, AnyDevice};
-
-use crate::fault::Fault;
+use efa_core::qp::{Endpoint, QpKind};
+use efa_core::work::Event;
+use efa_core::{Arms, Error};
+use efa_os::AnyChannel;
 
 /// How long is polled before a sleep, at least, if the program says nothing else: about what a sleep and its end take.
 pub const SPIN: Duration = Duration::from_micros(50);
@@ -33,11 +30,17 @@ pub trait Sleep {
     fn sleep(&self, most: Option<Duration>) -> Result<(), Error>;
 }
 
-impl Sleep for AnyChannel {
-    fn sleep(&self, most: Option<Duration>) -> Result<(), Error> {
-        self.wait(most).map(drop)
-    }
+macro_rules! sleeps {
+    ($($channel:ty)*) => {$(
+        impl Sleep for $channel {
+            fn sleep(&self, most: Option<Duration>) -> Result<(), Error> {
+                self.wait(most).map(drop)
+            }
+        }
+    )*};
 }
+
+sleeps!(AnyChannel efa_os::Channel efa_os::soft::Channel);
 
 /// How one endpoint is waited for.
 #[derive(Debug)]
@@ -111,91 +114,16 @@ impl Default for Adaptive {
     }
 }
 
-/// The other side, as this side's queue pair knows it.
-pub type Other = Peer<Mutual, Solicited>;
-
-/// An endpoint of SENDs that can be waited for, with a receive for each message that may come.
-#[derive(Debug)]
-pub struct Waiting<P: Notifies> {
-    /// The endpoint.
-    pub endpoint: Endpoint<Notified<P>, SendOnly>,
-    /// What tells of its completions.
-    pub channel: P::Channel,
-    answers: Option<Other>,
-}
-
-/// Bytes of a receive.
-const MESSAGE: usize = 64;
-
-impl Waiting<AnyDevice> {
-    /// On a channel of its own, with its receives posted.
-    ///
-    /// # Errors
-    /// What the device answered.
-    pub fn open(ctx: &Context<AnyDevice>, depth: Depth) -> Result<Self, Error> {
-        let channel = ctx.provider().channel()?;
-        let pd = ctx.alloc_pd()?;
-        let mut endpoint = pd.on_channel(&channel).endpoint(ctx.require::<SendOnly>()?, depth)?;
-        let receives = endpoint.granted().recv as usize;
-        let (_, mut rest) = pd.register(vec![0; receives * MESSAGE])?;
-        for number in 0..receives {
-            let (receive, after) = rest.split_at(MESSAGE)?;
-            endpoint.post_recv(receive, Token(number as u64))?;
-            rest = after;
-        }
-        Ok(Self { endpoint, channel, answers: None })
-    }
-}
-
-impl<P: Notifies> Waiting<P> {
-    /// Answers each message of this other side from now on.
-    ///
-    /// # Errors
-    /// That there is one already.
-    pub fn answers(&mut self, other: Other) -> Result<(), Fault> {
-        match self.answers.replace(other) {
-            None => Ok(()),
-            Some(_) => Err(Fault::Protocol("a service answers one client here".into())),
-        }
-    }
-
-    /// Deals with an event: answers a message and posts its receive again; whether it was a message.
-    ///
-    /// # Errors
-    /// What the event says that failed, or what the device answered.
-    pub fn took(&mut self, event: Event) -> Result<bool, Fault> {
-        match event {
-            Event::Received(message) => {
-                let token = message.token;
-                self.repost(message)?;
-                if let Some(other) = &self.answers {
-                    self.endpoint.post(other.send_inline(b"yes"), token)?;
-                }
-                Ok(true)
-            }
-            Event::Sent(_) => Ok(false),
-            Event::Failed { failure, .. } => Err(failure.into()),
-            event => Err(Fault::Protocol(format!("an event that nothing here asks for: {event:?}"))),
-        }
-    }
-
-    /// Posts the receive of a message again.
-    ///
-    /// # Errors
-    /// What the device answered.
-    pub fn repost(&mut self, mut message: Received) -> Result<(), Fault> {
-        let receive = message.buffers.take_slice().ok_or(Fault::Protocol("a message nowhere".into()))?;
-        Ok(self.endpoint.post_recv(receive, message.token)?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use efa_core::connect::introduce;
+    use efa_core::qp::Depth;
     use efa_core::soft::Profile;
-    use efa_os::{Choice, soft};
+    use efa_core::{Context, Token};
+    use efa_os::{AnyDevice, Choice, soft};
 
     use super::*;
+    use crate::service::Waiting;
 
     const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 

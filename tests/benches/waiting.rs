@@ -21,9 +21,10 @@ use efa_core::{Context, Token};
 use efa_examples::describe::Description;
 use efa_examples::fault::Fault;
 use efa_examples::human::Time;
+use efa_examples::service::Waiting;
 use efa_examples::stats::Summary;
 use efa_examples::table::Table;
-use efa_examples::wait::{Adaptive, SPIN, Waiting};
+use efa_examples::wait::{Adaptive, SPIN};
 use efa_os::{AnyDevice, Choice, soft};
 
 /// A way of waiting, and how long it polls before it sleeps.

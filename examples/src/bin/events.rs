@@ -12,7 +12,8 @@ use efa_core::work::Event;
 use efa_core::{Context, Token};
 use efa_examples::device::{self, Why};
 use efa_examples::fault::Fault;
-use efa_examples::wait::{Adaptive, Waiting};
+use efa_examples::service::Waiting;
+use efa_examples::wait::Adaptive;
 use efa_os::{AnyDevice, soft};
 use rustix::event::{PollFd, PollFlags, poll};
 

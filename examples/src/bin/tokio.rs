@@ -11,7 +11,7 @@ use efa_core::work::Event;
 use efa_core::{Context, Token};
 use efa_examples::device::{self, Why};
 use efa_examples::fault::Fault;
-use efa_examples::wait::Waiting;
+use efa_examples::service::{Other, Waiting};
 use efa_os::{AnyChannel, AnyDevice, soft};
 use tokio::io::unix::AsyncFd;
 
@@ -55,7 +55,7 @@ async fn serve(mut service: Async) -> Result<(), Fault> {
     }
 }
 
-async fn ask(mut client: Async, to_service: efa_examples::wait::Other) -> Result<Duration, Fault> {
+async fn ask(mut client: Async, to_service: Other) -> Result<Duration, Fault> {
     let mut fastest = Duration::MAX;
     for number in 0..100 {
         tokio::time::sleep(Duration::from_millis(1)).await;
