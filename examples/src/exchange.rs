@@ -108,7 +108,7 @@ pub fn send_text(channel: &mut impl Channel, text: &str) -> Result<(), ExchangeE
     channel.send(bytes)
 }
 
-/// Waits for a text.
+/// Waits for a text, which may be printed: whoever sent it, it has no control characters.
 ///
 /// # Errors
 /// What the channel says, or that it is longer than a text may be.
@@ -121,7 +121,7 @@ pub fn recv_text(channel: &mut impl Channel) -> Result<String, ExchangeError> {
     }
     let mut bytes = vec![0; len as usize];
     channel.recv(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&bytes).replace(char::is_control, "\u{FFFD}"))
 }
 
 #[cfg(test)]

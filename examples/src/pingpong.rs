@@ -70,12 +70,12 @@ pub struct Row {
     pub rate: Rate,
 }
 
-/// The cases of a run, in order: each operation at each of its sizes.
+/// The cases of a run, in order: each operation at each of its sizes, of those that move any byte.
 pub fn cases(options: &Options, limits: &Limits) -> Vec<(Operation, usize)> {
     let sizes = |operation: Operation| {
         let largest = operation.largest(limits).min(options.max_size);
         let steps = (3..).step_by(3).map(|power| 1_usize << power).take_while(move |size| *size < largest);
-        steps.chain([largest]).map(move |size| (operation, size))
+        steps.chain((largest > 0).then_some(largest)).map(move |size| (operation, size))
     };
     options.operations.iter().copied().flat_map(sizes).collect()
 }
@@ -297,5 +297,16 @@ mod tests {
         assert_eq!(sizes(Operation::SendInline), [8, 32]);
         assert_eq!(sizes(Operation::Send), [8, 64, 512, 4096, limits.max_msg_size as usize]);
         assert_eq!(sizes(Operation::Read), [8, 64, 512, 4096, 32_768, 262_144, 1 << 20]);
+    }
+
+    #[test]
+    fn an_operation_that_moves_no_byte_on_one_of_the_devices_has_no_case() {
+        let mut limits = contexts()[0].limits();
+        limits.max_inline = 0;
+        let some = cases(&options(), &limits);
+        assert!(some.iter().all(|(operation, size)| *operation != Operation::SendInline && *size > 0));
+        assert!(some.iter().any(|(operation, _)| *operation == Operation::Send));
+        (limits.max_msg_size, limits.max_rdma_size) = (0, 0);
+        assert_eq!(cases(&options(), &limits), []);
     }
 }

@@ -1,5 +1,6 @@
 //! Software devices that are opened like an EFA: each opening has sockets of its own, as in a process of its own.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -213,4 +214,81 @@ fn r30_two_sides_that_sleep_are_woken_for_each_of_many_messages_and_sleep_else()
     assert_eq!(a_channel.wait(Some(Duration::from_millis(500))).unwrap(), 0);
     let used = cpu() - before;
     assert!(used < Duration::from_millis(5), "{used:?} of the processor while nothing was to do");
+}
+
+/// Whether a channel's file becomes readable while nobody polls.
+fn is_told(channel: &Channel) -> bool {
+    let mut file = libc::pollfd { fd: channel.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one struct of ours, of an open file.
+    unsafe { libc::poll(&mut file, 1, 1000) == 1 }
+}
+
+#[test]
+fn r30_who_sleeps_is_told_of_what_a_poll_by_somebody_else_began_and_left() {
+    let open = || Context::open(options("left").open().unwrap().swap_remove(0));
+    let (here, there) = (open(), open());
+    let channel = here.provider().channel().unwrap();
+    let pd = here.alloc_pd().unwrap();
+    let srd = here.require::<Srd>().unwrap();
+    let mut sleeper = pd.on_channel(&channel).endpoint(srd, Depth::new(8, 8)).unwrap();
+    // Of the same device, as another thread has it, which polls once and then does something else.
+    let mut other = pd.endpoint(srd, Depth::new(8, 8)).unwrap();
+    let remote_pd = there.alloc_pd().unwrap();
+    let mut remote = remote_pd.endpoint(there.require::<Srd>().unwrap(), Depth::new(8, 8)).unwrap();
+    let (_to_remote, to_sleeper) = introduce(&sleeper, &remote).unwrap();
+    // The answer takes more frames than one poll sends.
+    const BYTES: usize = 4 << 20;
+    let memory = Pages::new(BYTES, PageSize::Base).unwrap();
+    let shared = pd.expose(memory, here.require::<RemoteReadWrite>().unwrap()).unwrap();
+    let window = to_sleeper.window::<RemoteReadWrite>(shared.grant(&sleeper).unwrap().as_bytes()).unwrap();
+    let target = remote_pd.register(vec![1; BYTES]).unwrap().1;
+    assert!(sleeper.arm().unwrap().is_none());
+    assert_eq!(channel.take(), 0);
+    remote.post(to_sleeper.read(target, window), Token(1)).unwrap();
+    // The request goes out, and somebody else's poll takes it in.
+    let begun = Instant::now();
+    let before = here.provider().frames().received;
+    while here.provider().frames().received == before {
+        assert!(remote.poll().is_none());
+        assert!(other.poll().is_none());
+        assert!(begun.elapsed() < LIMIT, "nothing came");
+    }
+    assert!(is_told(&channel), "there is an answer to go on with, and nobody is told");
+    // Who is told goes on with it.
+    let read = loop {
+        channel.wait(Some(Duration::from_millis(1))).unwrap();
+        match remote.poll() {
+            Some(Event::Read(read)) => break read,
+            Some(event) => panic!("{event:?}"),
+            None => assert!(begun.elapsed() < LIMIT, "nothing came"),
+        }
+    };
+    assert!(read.buffers.into_slice().unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn r30_who_sleeps_is_told_of_a_message_from_this_device_that_its_sender_polled_for_once() {
+    let ctx = Context::open(options("once").open().unwrap().swap_remove(0));
+    let channel = ctx.provider().channel().unwrap();
+    let pd = ctx.alloc_pd().unwrap();
+    let srd = ctx.require::<Srd>().unwrap();
+    let mut sleeper = pd.on_channel(&channel).endpoint(srd, Depth::new(8, 8)).unwrap();
+    let mut sender = pd.endpoint(srd, Depth::new(8, 8)).unwrap();
+    let (to_sleeper, _to_sender) = introduce(&sender, &sleeper).unwrap();
+    sleeper.post_recv(pd.register(vec![0; 64]).unwrap().1, Token(1)).unwrap();
+    let begun = Instant::now();
+    for number in 0..200 {
+        assert!(sleeper.arm().unwrap().is_none());
+        sender.post(to_sleeper.send_inline(b"hello"), Token(2)).unwrap();
+        while sender.poll().is_none() {
+            assert!(is_told(&channel), "message {number} is on its way, and nobody is told");
+            let _ = channel.take();
+        }
+        match asleep(&mut sleeper, &channel, begun) {
+            Event::Received(message) => {
+                sleeper.post_recv(message.buffers.into_slice().unwrap(), Token(1)).unwrap();
+            }
+            event => panic!("{event:?}"),
+        }
+    }
 }

@@ -114,6 +114,16 @@ fn a_text_longer_than_any_is_not_waited_for() {
 }
 
 #[test]
+fn a_text_of_the_other_sides_moves_no_terminals_cursor() {
+    let (mut channel, mut stream) = stranger(TIMEOUT);
+    let text = "no\x1b[2J\nerror: \u{9b}31mred, and größer";
+    std::io::Write::write_all(&mut stream, &(text.len() as u32).to_le_bytes()).unwrap();
+    std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
+    let said = recv_text(&mut channel).unwrap();
+    assert_eq!(said, "no\u{FFFD}[2J\u{FFFD}error: \u{FFFD}31mred, and größer");
+}
+
+#[test]
 fn who_connects_first_waits_for_who_listens_and_not_for_ever() {
     let address = Listener::bind("127.0.0.1:0").unwrap().address().to_string();
     let error = Tcp::connect(&address, SHORT).unwrap_err();

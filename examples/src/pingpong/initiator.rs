@@ -7,12 +7,12 @@ use efa_core::memory::Slice;
 
 use super::case::{BURST, Operation, Round, Schedule};
 use super::kind::Kind;
-use super::port::{Arrival, Happened, Port};
+use super::port::{Arrival, Happened, Port, expected};
 use super::{Clock, Measured};
 use crate::fault::Fault;
 
 /// With nothing for so long, something is lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Empty polls between two looks at the clock.
 const POLLS: u32 = 1 << 14;
 
@@ -101,7 +101,7 @@ impl<'m, P: Provider, K: Kind> Initiator<'m, P, K> {
         while !is_over(self) {
             match self.port.poll()? {
                 Happened::Done => {}
-                Happened::Arrived(arrival) => self.arrivals.push(arrival),
+                Happened::Arrived(arrival) => expected(&mut self.arrivals, arrival)?,
                 Happened::Told => self.told = true,
                 Happened::Nothing => {
                     other(clock)?;

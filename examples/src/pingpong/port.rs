@@ -263,10 +263,34 @@ impl<'m, P: Provider, K: Kind> Port<'m, P, K> {
     }
 }
 
+/// Keeps an arrival: of as many as there may be before they are looked at.
+pub(super) fn expected(arrivals: &mut Vec<Arrival>, arrival: Arrival) -> Result<(), Fault> {
+    if arrivals.len() >= RECEIVES {
+        return Err(Fault::Protocol(format!("more than {RECEIVES} operations arrived that nobody waits for")));
+    }
+    arrivals.push(arrival);
+    Ok(())
+}
+
 /// The one slot, of which an operation may have taken two pieces; none if the bytes were inline.
 fn whole(mut buffers: Buffers) -> Result<Option<Slice>, Fault> {
     Ok(match (buffers.take_slice(), buffers.take_slice()) {
         (Some(head), Some(tail)) => Some(head.unsplit(tail)?),
         (slot, _) => slot,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_writes_that_nobody_waits_for_is_told_and_not_kept() {
+        let mut arrivals = Vec::new();
+        let arrival = || Arrival { imm: Some(7), message: None };
+        (0..RECEIVES).for_each(|_| expected(&mut arrivals, arrival()).unwrap());
+        let fault = expected(&mut arrivals, arrival()).unwrap_err();
+        assert!(matches!(&fault, Fault::Protocol(_)) && fault.to_string().contains("32"), "{fault}");
+        assert_eq!(arrivals.len(), RECEIVES);
+    }
 }

@@ -3,7 +3,7 @@
 //! Side A connects and leads: it says what to run. B listens and takes what A says; it is ready for each case before A
 //! starts it, which it says over the channel, as what went wrong on either side is said there.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use efa_core::connect::Side;
 use efa_core::peer::RemoteWindow;
@@ -11,7 +11,7 @@ use efa_core::qp::{SendOnly, Srd};
 use efa_core::{Caps, Context, Limits, Provider};
 
 use super::case::{Operation, Schedule};
-use super::initiator::Initiator;
+use super::initiator::{Initiator, PATIENCE};
 use super::kind::{Common, Kind, SendRead};
 use super::port::{Memory, Port};
 use super::responder::Responder;
@@ -21,8 +21,6 @@ use crate::fault::Fault;
 
 /// Empty polls between two looks at the channel, where the other side says why it failed.
 const POLLS: u32 = 1 << 14;
-/// With nothing for so long, something is lost.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How programs that speak this are told from others.
 const MAGIC: [u8; 8] = *b"pingpo\x00\x01";
 /// Bytes of what a side says of itself.

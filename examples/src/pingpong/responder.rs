@@ -1,12 +1,15 @@
 //! The side that answers. It never waits: whoever drives it calls [`Responder::step`], and [`Responder::settle`]
 //! whenever no clock runs.
 
+use std::time::Instant;
+
 use efa_core::Provider;
 use efa_core::memory::Slice;
 
 use super::case::{BURST, Operation, Round, Schedule};
+use super::initiator::PATIENCE;
 use super::kind::Kind;
-use super::port::{Arrival, Happened, Port};
+use super::port::{Arrival, Happened, Port, expected};
 use crate::fault::Fault;
 
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl<'m, P: Provider, K: Kind> Responder<'m, P, K> {
         match self.port.poll()? {
             Happened::Nothing | Happened::Done => {}
             Happened::Told => self.told = true,
-            Happened::Arrived(arrival) => self.arrivals.push(arrival),
+            Happened::Arrived(arrival) => expected(&mut self.arrivals, arrival)?,
         }
         self.answer()
     }
@@ -104,8 +107,13 @@ impl<'m, P: Provider, K: Kind> Responder<'m, P, K> {
 
     /// Takes what is still to come of its own operations, and gives the memory back.
     pub(super) fn end(mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
         while self.port.in_flight > 0 {
             self.step()?;
+            // A SEND that finds no receive is tried again for ever.
+            if begun.elapsed() > PATIENCE {
+                return Err(Fault::Stalled { waiting: "the completions of the last answers" });
+            }
         }
         self.port.end()
     }

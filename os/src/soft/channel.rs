@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -12,6 +13,7 @@ use efa_core::soft::{SoftChannel, SoftCq};
 use efa_core::{CqInit, Error, Notifies, Verb};
 
 use super::Device;
+use crate::carrier::files::Kept;
 use crate::poll::readable;
 
 /// A completion channel of a software device: a file that is readable while an event was not taken, or there is
@@ -27,15 +29,16 @@ pub struct Channel {
 /// Turns that taking events takes at most.
 const TURNS: u32 = 64;
 
-/// What a channel's file tells of: sockets that frames come to, when something is due, and events that were raised.
+/// What a channel's file tells of: sockets that frames come to, when something is due, and events that were raised. A forked
+/// child has none of them: it would take what its parent waits for.
 struct Files {
-    all: OwnedFd,
-    timer: OwnedFd,
+    all: Kept<OwnedFd>,
+    timer: Kept<OwnedFd>,
     raised: Arc<Raised>,
 }
 
 /// Readable from when an event was raised until it was taken.
-struct Raised(OwnedFd);
+struct Raised(Kept<OwnedFd>);
 
 impl Wake for Raised {
     fn wake(self: Arc<Self>) {
@@ -50,9 +53,9 @@ impl Wake for Raised {
 }
 
 /// The file of a call that makes one.
-fn made(fd: i32) -> Result<OwnedFd, Error> {
+fn made(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
-        return Err(Error::Device { verb: Verb::CreateChannel, errno: crate::error::errno() });
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: made just now, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -67,13 +70,21 @@ fn clear(file: BorrowedFd<'_>) {
 
 impl Files {
     fn new(device: &Device) -> Result<Self, Error> {
-        // SAFETY: it takes numbers.
-        let all = made(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: it takes numbers.
-        let timer =
-            made(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) })?;
-        // SAFETY: it takes numbers.
-        let raised = made(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+        let refused = |error: io::Error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            Error::Device { verb: Verb::CreateChannel, errno }
+        };
+        let make = || {
+            // SAFETY: it takes numbers.
+            let all = made(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+            let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+            // SAFETY: it takes numbers.
+            let timer = made(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+            // SAFETY: it takes numbers.
+            let raised = made(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
+            Ok([all, timer, raised])
+        };
+        let [all, timer, raised] = Kept::make(make).map_err(refused)?;
         let files = Self { all, timer, raised: Arc::new(Raised(raised)) };
         files.watch(files.timer.as_fd())?;
         files.watch(files.raised.0.as_fd())?;

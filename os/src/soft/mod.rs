@@ -26,7 +26,7 @@
 
 mod channel;
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -104,17 +104,15 @@ impl Options {
             None => fabric.claim_free(std::process::id(), self.devices),
         };
         let (devices, carrier) = linked(self.config, claims?, random::bits())?;
-        let shared = Arc::new(Shared {
-            carrier: Mutex::new(carrier),
-            sleepers: Mutex::default(),
-            sleeps: AtomicBool::new(false),
-        });
+        let shared =
+            Arc::new(Shared { carrier: Mutex::new(carrier), sleepers: Mutex::default(), sleep: AtomicU8::new(AWAKE) });
         Ok(devices.into_iter().map(|device| Device { device, shared: shared.clone() }).collect())
     }
 }
 
-/// A forked child has no socket of its parent's: it would keep the parent's addresses and take its frames. Their numbers
-/// stay taken, by a file that has nothing, since the child's copy of the devices still knows them.
+/// A forked child has no socket of its parent's, nor what its channels wait for: it would keep the parent's addresses, and take
+/// its frames and its wake-ups. Their numbers stay taken, by a file that has nothing, since the child's copy of the devices
+/// still knows them.
 fn forks_are_told() {
     unsafe extern "C" fn before() {
         files::before_fork();
@@ -123,13 +121,14 @@ fn forks_are_told() {
         files::in_parent();
     }
     unsafe extern "C" fn child() {
-        // SAFETY: a name that ends with zero.
-        let nothing = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        // Never ready, and made of nothing, also where no file system is left.
+        // SAFETY: it takes numbers.
+        let nothing = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         files::in_child(|fd| {
             // SAFETY: both are files of this process, and whoever has `fd` finds another one, as one finds a socket closed.
             unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
         });
-        // SAFETY: opened above, and nobody else's.
+        // SAFETY: made above, and nobody else's.
         unsafe { libc::close(nothing) };
     }
     static TOLD: Once = Once::new();
@@ -153,9 +152,16 @@ pub struct Device {
 struct Shared {
     carrier: Mutex<Carrier>,
     sleepers: Mutex<Sleepers>,
-    /// Somebody may sleep after the next turn. Set while the carrier is locked, so that whoever locks it next sees it.
-    sleeps: AtomicBool,
+    /// One of the three below. Somebody comes to sleep while the carrier is locked, so that whoever locks it next sees it.
+    sleep: AtomicU8,
 }
+
+/// Nobody sleeps who was not told to look.
+const AWAKE: u8 = 0;
+/// Somebody may sleep after the next turn, which says when the one after is due.
+const FALLING_ASLEEP: u8 = 1;
+/// Somebody may sleep who was told that there is nothing to do, or when: a turn that did something tells otherwise.
+const ASLEEP: u8 = 2;
 
 impl Shared {
     fn with_carrier<T>(&self, with: impl FnOnce(&Carrier) -> T) -> T {
@@ -164,24 +170,39 @@ impl Shared {
 
     /// Whoever calls may sleep after the next turn, and is to be woken when something is due.
     fn may_sleep(&self) {
-        self.with_carrier(|_| self.sleeps.store(true, Ordering::Release));
+        self.with_carrier(|_| self.sleep.store(FALLING_ASLEEP, Ordering::SeqCst));
     }
 
     /// Says when the next turn is due: at once after one that did something, soon while something is on its way within the
     /// wire.
     fn after_turn(&self, device: &SoftDevice, carrier: &Carrier, worked: bool) {
-        if !self.sleeps.load(Ordering::Acquire) {
-            return;
-        }
-        let next = match (worked, device.is_carrying()) {
-            (true, _) => Some(Duration::ZERO),
-            (false, true) => Some(NAP),
-            (false, false) => {
-                self.sleeps.store(false, Ordering::Release);
-                carrier.wakes_in()
+        match self.sleep.load(Ordering::SeqCst) {
+            AWAKE => {}
+            ASLEEP if worked => self.stir(),
+            ASLEEP => {}
+            _ if worked => self.sleepers().set(Some(Duration::ZERO)),
+            _ => {
+                // First: what others do from now on, they tell.
+                self.sleep.store(ASLEEP, Ordering::SeqCst);
+                if device.is_carrying() {
+                    self.sleep.store(FALLING_ASLEEP, Ordering::SeqCst);
+                    return self.sleepers().set(Some(NAP));
+                }
+                self.sleepers().set(carrier.wakes_in());
+                if self.sleep.load(Ordering::SeqCst) == AWAKE {
+                    // They did, and before this.
+                    self.sleepers().set(Some(Duration::ZERO));
+                }
             }
-        };
-        self.sleepers().set(next);
+        }
+    }
+
+    /// A turn did something, after which there may be more to do: whoever sleeps is to look, since whoever took that turn may
+    /// take no other.
+    fn stir(&self) {
+        if self.sleep.compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.sleepers().set(Some(Duration::ZERO));
+        }
     }
 
     fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
@@ -190,7 +211,8 @@ impl Shared {
 }
 
 impl Device {
-    /// The device itself, to plug it out, let it die, or look at its counters.
+    /// The device itself, to plug it out, let it die, or look at its counters. Wakers of channels of its own may run while
+    /// frames are carried, for which a call by such a waker to this device would wait for ever: they wake tasks, and no more.
     pub fn model(&self) -> &SoftDevice {
         &self.device
     }
@@ -220,12 +242,18 @@ impl Device {
     /// Executes what is to be done, and carries frames; whether there was any. Gives up at once if another thread is at it,
     /// unless somebody may sleep after this, who then would miss what the other one did not see.
     fn turn(&self) -> bool {
-        let sleeps = self.shared.sleeps.load(Ordering::Acquire);
+        let sleeps = self.shared.sleep.load(Ordering::SeqCst) == FALLING_ASLEEP;
         let turned = if sleeps { self.device.drive() } else { self.device.turn() };
         let mut carrier = match self.shared.carrier.try_lock() {
             Ok(carrier) => carrier,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return turned,
+            Err(TryLockError::WouldBlock) => {
+                if turned {
+                    // Perhaps after the other one has looked.
+                    self.shared.stir();
+                }
+                return turned;
+            }
         };
         let look = match (carrier.is_waiting(), sleeps) {
             // Nobody waits for room here, so whether there is some is tried.
