@@ -44,6 +44,8 @@ use channel::Sleepers;
 
 /// The fabric of those who name none.
 const FABRIC: &str = "default";
+/// Devices that are opened together, at most.
+const DEVICES: u32 = 8;
 /// How long whoever drives a device sleeps when there is nothing to do yet.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -99,9 +101,11 @@ impl Options {
         // SAFETY: it takes nothing and cannot fail.
         let user = unsafe { libc::geteuid() };
         let fabric = Fabric::new(&self.fabric, user)?;
+        // With one more than there can be it is refused, and not before each of many has a socket.
+        let count = self.devices.min(DEVICES + 1);
         let claims = match self.gid {
-            Some(gid) => fabric.claim_from(gid, self.devices),
-            None => fabric.claim_free(std::process::id(), self.devices),
+            Some(gid) => fabric.claim_from(gid, count),
+            None => fabric.claim_free(std::process::id(), count),
         };
         let (devices, carrier) = linked(self.config, claims?, random::bits())?;
         let shared =
@@ -191,17 +195,17 @@ impl Shared {
                 self.sleepers().set(carrier.wakes_in());
                 if self.sleep.load(Ordering::SeqCst) == AWAKE {
                     // They did, and before this.
-                    self.sleepers().set(Some(Duration::ZERO));
+                    self.sleepers().set(Some(NAP));
                 }
             }
         }
     }
 
     /// A turn did something, after which there may be more to do: whoever sleeps is to look, since whoever took that turn may
-    /// take no other.
+    /// take no other; soon, since mostly he does.
     fn stir(&self) {
         if self.sleep.compare_exchange(ASLEEP, AWAKE, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.sleepers().set(Some(Duration::ZERO));
+            self.sleepers().set(Some(NAP));
         }
     }
 
@@ -242,8 +246,9 @@ impl Device {
     /// Executes what is to be done, and carries frames; whether there was any. Gives up at once if another thread is at it,
     /// unless somebody may sleep after this, who then would miss what the other one did not see.
     fn turn(&self) -> bool {
-        let sleeps = self.shared.sleep.load(Ordering::SeqCst) == FALLING_ASLEEP;
-        let turned = if sleeps { self.device.drive() } else { self.device.turn() };
+        let sleeps = || self.shared.sleep.load(Ordering::SeqCst) == FALLING_ASLEEP;
+        let slept = sleeps();
+        let mut turned = if slept { self.device.drive() } else { self.device.turn() };
         let mut carrier = match self.shared.carrier.try_lock() {
             Ok(carrier) => carrier,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -255,6 +260,11 @@ impl Device {
                 return turned;
             }
         };
+        // Who came to sleep in between counts on this turn, too: one that sees all there is.
+        let sleeps = sleeps();
+        if sleeps && !slept {
+            turned |= self.device.drive();
+        }
         let look = match (carrier.is_waiting(), sleeps) {
             // Nobody waits for room here, so whether there is some is tried.
             (true, _) => Look::Everywhere,
