@@ -97,18 +97,15 @@ impl Channel {
     /// Waits until there is an event, or so long, and takes those that there are; how many that was.
     ///
     /// # Errors
-    /// What the system answered.
+    /// What the system answered; EIO if no event will ever come, as when the device was removed.
     pub fn wait(&self, most: Option<Duration>) -> Result<u32, Error> {
         let until = most.and_then(|most| Instant::now().checked_add(most));
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if !readable(self.as_fd(), left)? && left == Some(Duration::ZERO) {
-                return Ok(0);
-            }
-            match self.take()? {
-                // Somebody else took it, or it went with its queue.
-                0 => {}
-                count => return Ok(count),
+            // Somebody else may take what there is first, or it goes with its queue.
+            let taken = if readable(self.as_fd(), left)? { self.take()? } else { 0 };
+            if taken > 0 || left == Some(Duration::ZERO) {
+                return Ok(taken);
             }
         }
     }

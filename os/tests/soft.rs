@@ -1,5 +1,7 @@
 //! Software devices that are opened like an EFA: each opening has sockets of its own, as in a process of its own.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -246,8 +248,11 @@ fn asleep_by_edges(
 
 /// What tells of the edges of a channel's file.
 fn edges(channel: &Channel) -> OwnedFd {
-    // SAFETY: it takes a number, and what it makes is nobody else's.
-    let edges = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+    // SAFETY: it takes a number.
+    let edges = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    assert!(edges >= 0);
+    // SAFETY: made just now, and nobody else's.
+    let edges = unsafe { OwnedFd::from_raw_fd(edges) };
     let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
     // SAFETY: open files, and a struct of ours.
     let added = unsafe { libc::epoll_ctl(edges.as_raw_fd(), libc::EPOLL_CTL_ADD, channel.as_raw_fd(), &mut event) };
