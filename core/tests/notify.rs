@@ -446,6 +446,7 @@ fn r30_a_channel_of_another_device_is_refused() {
     let pd = ctx.alloc_pd().unwrap().on_channel(&other);
     let refused = pd.endpoint(ctx.require::<Srd>().unwrap(), Depth::new(4, 4)).unwrap_err();
     assert_eq!(refused, Error::Device { verb: Verb::CreateCq, errno: 22 });
+    assert!(refused.to_string().contains("its channel is another device's: make it of this one"), "{refused}");
 }
 
 #[test]

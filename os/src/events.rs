@@ -16,7 +16,8 @@ use crate::handle::{Context, Of};
 /// The asynchronous events of a [`Device`], as an iterator that never waits; its file is readable while there are any.
 ///
 /// Each is acknowledged when it is taken, so that what it is of can be destroyed whether anybody takes events or not. All of
-/// these of one device share its events: each is told once.
+/// these of one device share its events: each is told once. Bytes that a program reads from the file itself are events that
+/// nobody acknowledges, for which the library then waits when what they are of is destroyed.
 ///
 /// ```no_run
 /// use efa_os::{AsyncEvent, QueuePairEvent};

@@ -54,6 +54,14 @@ impl fmt::Display for Errno {
                 "EINVAL: something is another device's, or unsolicited receive was asked for with a completion queue \
                  that was not made to tell it (R22)"
             }
+            (22, Verb::CreateCq) => {
+                "EINVAL: its channel is another device's: make it of this one (R30); or it is to have more entries than the \
+                 device takes (R17)"
+            }
+            (22, Verb::Arm) => "EINVAL: the queue is on no channel, or is another device's (R30)",
+            (23 | 24, Verb::CreateChannel) => {
+                "no more files may be open (RLIMIT_NOFILE, or the system's limit), of which each channel takes one or more"
+            }
             (22, Verb::ModifyQp) => "EINVAL: the state or the attributes do not fit the device's table (R01)",
             (95, Verb::CreateCq) => {
                 "EOPNOTSUPP: of what the queue was to be the device has none; if that is completion events, then on the \
