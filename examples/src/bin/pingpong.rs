@@ -35,7 +35,7 @@ struct Arguments {
     /// Round trips that are timed for each operation and size (fewer where sizes are large).
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// The largest size in bytes; a SEND also ends at what the device takes.
+    /// The largest size in bytes, the smaller one of two programs'; a SEND also ends at what the device takes.
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(8..=1 << 30))]
     max_size: u64,
     /// Where contents and the wire's disorder come from.
@@ -118,7 +118,7 @@ fn listen(arguments: &Arguments, address: &str) -> Result<(), Fault> {
     let listener = Listener::bind(address)?;
     say(format_args!("listening at {}", listener.address()))?;
     let mut channel = listener.accept(Duration::from_secs(arguments.timeout))?;
-    let cases = pingpong::respond(context, arguments.corrupt, &mut channel)?;
+    let cases = pingpong::respond(&arguments.options(), context, &mut channel)?;
     say(format_args!("{cases} cases, every byte verified"))
 }
 

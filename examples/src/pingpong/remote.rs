@@ -10,7 +10,7 @@ use efa_core::peer::RemoteWindow;
 use efa_core::qp::{SendOnly, Srd};
 use efa_core::{Caps, Context, Limits, Provider};
 
-use super::case::{Operation, Schedule};
+use super::case::Schedule;
 use super::initiator::{Initiator, PATIENCE};
 use super::kind::{Common, Kind, SendRead};
 use super::port::{Memory, Port};
@@ -85,6 +85,12 @@ impl Greeting {
         })
     }
 
+    /// No sizes beyond those of either side.
+    fn limit(&self, options: &Options) -> Options {
+        let max_size = usize::try_from(self.max_size).unwrap_or(usize::MAX);
+        Options { max_size: options.max_size.min(max_size).max(1), ..options.clone() }
+    }
+
     /// What both have of what limits a case.
     fn within(&self, limits: &Limits) -> Limits {
         let [message, rdma, inline] = self.limits;
@@ -116,6 +122,7 @@ pub fn lead<P: Provider>(
     done: impl FnMut(&Row),
 ) -> Result<Vec<Row>, Fault> {
     let theirs = greet(channel, Greeting::of(&context, options))?;
+    let options = &theirs.limit(options);
     match Common::of(context.caps() & theirs.caps) {
         Common::All => as_side::<P, Srd, _>(options, context, theirs, channel, Lead { begun, done }),
         Common::SendRead => as_side::<P, SendRead, _>(options, context, theirs, channel, Lead { begun, done }),
@@ -123,16 +130,14 @@ pub fn lead<P: Provider>(
     }
 }
 
-/// Answers as side B until side A is done; how many cases that were.
+/// Answers as side B until side A is done; how many cases that were. Iterations and seed are A's; sizes are those that both
+/// allow.
 ///
 /// # Errors
 /// As [`lead`].
-pub fn respond<P: Provider>(context: Context<P>, corrupt: bool, channel: &mut Tcp) -> Result<usize, Fault> {
-    let operations = Operation::ALL.to_vec();
-    let ours = Options { operations, iterations: 0, max_size: 0, seed: 0, corrupt, threads: false };
-    let theirs = greet(channel, Greeting::of(&context, &ours))?;
-    let max_size = usize::try_from(theirs.max_size).unwrap_or(usize::MAX).max(1);
-    let options = Options { iterations: theirs.iterations, max_size, seed: theirs.seed, ..ours };
+pub fn respond<P: Provider>(options: &Options, context: Context<P>, channel: &mut Tcp) -> Result<usize, Fault> {
+    let theirs = greet(channel, Greeting::of(&context, options))?;
+    let options = theirs.limit(&Options { iterations: theirs.iterations, seed: theirs.seed, ..options.clone() });
     match Common::of(context.caps() & theirs.caps) {
         Common::All => as_side::<P, Srd, _>(&options, context, theirs, channel, Respond),
         Common::SendRead => as_side::<P, SendRead, _>(&options, context, theirs, channel, Respond),
