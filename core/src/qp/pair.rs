@@ -232,10 +232,11 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 
     /// The next completion: an operation done, an arrival, or a failure. `None` if there is none yet.
     ///
-    /// A software device advances here.
+    /// Of two completion queues the one that had something last is looked at first, until it was read once around: the
+    /// other waits for no longer than that. A software device advances here.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
-        self.inner.poll()
+        self.inner.poll::<K>()
     }
 
     /// Arms its completion queues, for an event on their channel at the next completion of each, and polls once more
@@ -253,7 +254,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         P: Arms,
     {
         self.inner.arm()?;
-        Ok(self.inner.poll())
+        Ok(self.inner.poll::<K>())
     }
 
     /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
@@ -287,7 +288,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 
     /// Bytes of one RDMA operation; more go in parts, by [`Split`](crate::flow::Split).
     pub fn max_rdma_size(&self) -> u32 {
-        self.inner.identity.max_rdma
+        // It was made of as many bits.
+        self.inner.identity.max_rdma as u32
     }
 
     /// The protection domain it belongs to.
@@ -345,7 +347,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         }
         // The deadline ends the waiting, not what is here already; as much as the queues hold, for a peer may go on.
         for _ in 0..qp.inner.completions.entries() {
-            let Some(event) = qp.inner.poll_ready() else { break };
+            let Some(event) = qp.inner.poll_ready::<K>() else { break };
             sink(event);
         }
         let reclaimed = qp.in_flight();
@@ -372,7 +374,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             ops: K::OPS,
             caps: self.inner.provider.caps(),
             max_message: identity.max_msg,
-            max_rdma: identity.max_rdma,
+            max_rdma: self.max_rdma_size(),
             incarnation: identity.incarnation,
         };
         hello.to_frame()
