@@ -15,7 +15,7 @@ pub use recv::{RecvDescriptor, descriptor_flags};
 pub use send::{BufferDescriptor, RemoteBuffer, SendEntry, WideSendEntry, control1, control2, control3};
 
 pub(crate) use recv::tail as recv_tail;
-pub(crate) use send::{address_handle, control, destination, length, length_and_key, req_id_ex};
+pub(crate) use send::{address_handle, control, destination, length_and_key, req_id_ex, with_length};
 
 /// Eight bytes of an entry: what the data path reads and writes at once.
 pub type Quad = u64;

@@ -113,15 +113,15 @@ pub mod control3 {
     pub const HINT_BURST: u8 = 1 << 0;
 }
 
-/// `dest_qp_num` at its place in the first quad.
+/// `dest_qp_num` at its place in the first quad, and a `length` of 1, which most entries have.
 pub(crate) fn destination(qpn: u16) -> Quad {
-    Quad::from(qpn) << 32
+    Quad::from(qpn) << 32 | 1 << 48
 }
 
-/// `length` at its place in the first quad.
+/// A [`destination`] with another `length`, in the uppermost bits.
 #[inline(always)]
-pub(crate) fn length(length: u16) -> Quad {
-    Quad::from(length) << 48
+pub(crate) fn with_length(destination: Quad, length: u16) -> Quad {
+    destination.wrapping_add(Quad::from(length.wrapping_sub(1)) << 48)
 }
 
 /// `ah` at its place in the second quad.

@@ -74,8 +74,8 @@ pub(crate) struct PeerCore {
     pub(crate) address: u32,
     /// The queue pair that resolved it.
     pub(crate) owner: u32,
-    /// Bytes of one SEND to it.
-    pub(crate) max_msg: u32,
+    /// Bytes of one SEND to it. As wide as what is compared with it.
+    pub(crate) max_msg: u64,
     /// Its life, as it said; none if it did not say.
     pub(crate) incarnation: Option<NonZeroU64>,
     local: Incarnation,
@@ -146,7 +146,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             address: u32::from(qpn) << 16 | u32::from(ahn),
             qkey: address.qkey.0,
             owner: identity.id,
-            max_msg: max_msg.min(identity.max_msg),
+            max_msg: max_msg.min(identity.max_msg).into(),
             incarnation: incarnation.and_then(|life| NonZeroU64::new(life.0)),
             local: identity.incarnation,
             handle,
@@ -220,7 +220,8 @@ impl<R, F> Peer<R, F> {
 
     /// Bytes of one SEND to it: the smaller of both sides' limits.
     pub fn max_msg_size(&self) -> u32 {
-        self.core.max_msg
+        // It was made of as many bits.
+        self.core.max_msg as u32
     }
 
     /// Memory that it granted, by the frame that it sent, for access `A`.

@@ -59,7 +59,8 @@ pub(crate) struct Identity {
     /// This queue pair, unique in the process.
     pub(crate) id: u32,
     pub(crate) pd: PdId,
-    pub(crate) max_rdma: u32,
+    /// As wide as what is compared with it.
+    pub(crate) max_rdma: u64,
     pub(crate) max_inline: u16,
     /// Buffers of one SEND.
     pub(crate) max_buffers: u8,
@@ -119,7 +120,7 @@ impl<P: Provider> Inner<P> {
             identity: Identity {
                 id,
                 pd: P::pd_id(pd),
-                max_rdma: limits.max_rdma_size,
+                max_rdma: limits.max_rdma_size.into(),
                 max_inline: init.inline.min(queues.send.inline),
                 qp_type: K::TYPE,
                 header: K::TYPE.header(),

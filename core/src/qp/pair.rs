@@ -287,7 +287,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 
     /// Bytes of one RDMA operation; more go in parts, by [`Split`](crate::flow::Split).
     pub fn max_rdma_size(&self) -> u32 {
-        self.inner.identity.max_rdma
+        // It was made of as many bits.
+        self.inner.identity.max_rdma as u32
     }
 
     /// The protection domain it belongs to.
@@ -372,7 +373,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
             ops: K::OPS,
             caps: self.inner.provider.caps(),
             max_message: identity.max_msg,
-            max_rdma: identity.max_rdma,
+            max_rdma: self.max_rdma_size(),
             incarnation: identity.incarnation,
         };
         hello.to_frame()

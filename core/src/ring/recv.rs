@@ -66,19 +66,22 @@ impl RecvQueue {
     #[inline(always)]
     pub(crate) fn stage(&mut self, token: u64, tag: Tag, count: usize, buffers: [RawBuffer; 2]) -> bool {
         let room = buffers.iter().take(count).fold(0, |room, buffer| buffer.len().wrapping_add(room));
-        let Some(slot) = self.slots.begin_recv(token, tag, room, buffers) else {
+        let Some(slot) = self.slots.vacant() else {
             return false;
         };
+        let req_id = slot.index() | self.generation;
+        slot.begin_recv(token, tag, room, buffers);
+        let entries = self.entries;
         for (index, buffer) in buffers.iter().take(count).enumerate() {
             let first = if index == 0 { descriptor_flags::FIRST } else { 0 };
             let last = if index + 1 == count { descriptor_flags::LAST } else { 0 };
-            let req_id = if index == 0 { slot | self.generation } else { 0 };
+            let req_id = if index == 0 { req_id } else { 0 };
             let at = (self.producer & self.mask) as usize * QUADS;
             // SAFETY: masked to the ring.
-            unsafe { store_quad(self.entries, at, buffer.addr) };
+            unsafe { store_quad(entries, at, buffer.addr) };
             let tail = recv_tail(req_id, buffer.length_and_key, first | last);
             // SAFETY: the other half of that descriptor.
-            unsafe { store_quad(self.entries, at + 1, tail) };
+            unsafe { store_quad(entries, at + 1, tail) };
             self.producer = self.producer.wrapping_add(1);
         }
         true

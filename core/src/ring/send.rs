@@ -6,9 +6,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use super::barrier::ring_send_doorbell;
-use super::{AtomicWord, Entry, Finished, InFlight, Slots, store_quad};
-use crate::entry::{Quad, control, control1, control2, req_id_ex};
+use super::{AtomicWord, Entry, Finished, InFlight, Slots, WORDS_PER_QUAD, store_quad};
+use crate::entry::{Quad, control, control1, control2, req_id_ex, with_length};
 use crate::memory::{Buffers, RawBuffer, Tag};
+use crate::peer::PeerCore;
 use crate::provider::SendRing;
 
 /// A send queue: entries are written to the ring, and a doorbell announces them: each, or those of a batch.
@@ -18,19 +19,25 @@ use crate::provider::SendRing;
 /// (R20). libefa puts the caller's own id into all 64 bits there, and so has no generation to check.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    entries: NonNull<AtomicWord>,
-    /// Entries produced since the queue pair was made: what the doorbell is told.
-    producer: u32,
-    /// The ring's entries less one.
-    mask: u32,
+    /// The next entry.
+    next: NonNull<AtomicWord>,
+    /// The first one, and behind the last one.
+    base: NonNull<AtomicWord>,
+    end: NonNull<AtomicWord>,
+    /// Entries produced since the queue pair was made, of which 16 bits count: what the doorbell is told.
+    producer: u16,
     /// The bits that every entry has, among them the request id's generation, and the phase, which flips at the wrap.
     control: Quad,
+    /// Whether that phase is 1, as it is in every second round.
+    odd: bool,
     /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
     life: Quad,
     slots: Slots,
-    /// Entries of a batch that no doorbell has announced yet.
-    staged: u16,
-    /// The slot of the first of them.
+    /// Whether a batch was begun, and neither announced nor taken back.
+    open: bool,
+    /// What `producer` is once one doorbell can announce no more of it.
+    batch_end: u16,
+    /// The slot of its first entry.
     first: u16,
     max_batch: u16,
     doorbell: NonNull<AtomicU32>,
@@ -42,16 +49,38 @@ pub(crate) struct SendQueue {
 unsafe impl Send for SendQueue {}
 
 /// An entry without request id, phase and fixed bits, and the buffers that it names.
-#[derive(Debug)]
-pub(crate) struct SendParts<D> {
+pub(crate) struct SendParts<'p, D> {
     /// What its completion says.
     pub(crate) op: u8,
-    /// Its first 32 bytes.
-    pub(crate) meta: [Quad; 4],
-    /// What follows them.
+    /// Flags beside those that every entry has.
+    pub(crate) ctrl1: u8,
+    /// Buffers, or inline bytes.
+    pub(crate) length: u16,
+    /// The immediate, at its place.
+    pub(crate) imm: Quad,
+    /// Looked at when the entry is written: what it says would take registers before.
+    pub(crate) to: &'p PeerCore,
+    /// What follows the first 32 bytes.
     pub(crate) data: D,
     pub(crate) tag: Tag,
     pub(crate) buffers: [RawBuffer; 2],
+}
+
+impl<D> SendParts<'_, D> {
+    #[inline(always)]
+    pub(crate) fn first(&self) -> Quad {
+        with_length(self.to.destination, self.length) | control(self.op | self.ctrl1, 0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn second(&self) -> Quad {
+        self.imm | self.to.address_handle
+    }
+
+    #[inline(always)]
+    pub(crate) fn third(&self) -> Quad {
+        self.to.qkey.into()
+    }
 }
 
 impl SendQueue {
@@ -61,14 +90,19 @@ impl SendQueue {
     pub(crate) unsafe fn new(ring: &SendRing, generation: u16, life: u32) -> Self {
         // SAFETY: `depth` slots of this queue's, by the caller's word.
         let slots = unsafe { Slots::new(ring.slots, ring.depth, generation) };
+        let words = ring.depth as usize * usize::from(ring.entry_size) / 8 * WORDS_PER_QUAD;
         Self {
-            entries: ring.entries,
+            next: ring.entries,
+            base: ring.entries,
+            // SAFETY: the ring has so many words, by the caller's word.
+            end: unsafe { ring.entries.add(words) },
             producer: 0,
-            mask: ring.depth - 1,
-            control: first_control(&slots),
+            control: control_bits(&slots, false),
+            odd: false,
             life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
             slots,
-            staged: 0,
+            open: false,
+            batch_end: 0,
             first: 0,
             max_batch: ring.max_batch,
             doorbell: ring.doorbell,
@@ -76,20 +110,28 @@ impl SendQueue {
         }
     }
 
-    /// Room for one more operation in flight.
+    /// No room for one more operation in flight.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.slots.is_full()
     }
 
-    /// Whether one doorbell could announce one more.
+    /// Whether one doorbell could announce no more.
     #[inline(always)]
     pub(crate) fn batch_is_full(&self) -> bool {
-        self.staged >= self.max_batch
+        self.producer == self.batch_end
     }
 
+    /// Whether a batch was begun, and neither announced nor taken back.
+    #[inline(always)]
+    pub(crate) fn batch_is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Entries of the batch that no doorbell has announced yet.
+    #[inline(always)]
     pub(crate) fn staged(&self) -> u16 {
-        self.staged
+        if self.open { self.producer.wrapping_sub(self.batch_end).wrapping_add(self.max_batch) } else { 0 }
     }
 
     pub(crate) fn max_batch(&self) -> u16 {
@@ -104,42 +146,55 @@ impl SendQueue {
     /// phase and the fixed bits are added here. `false` if the queue is full: nothing happened, and the
     /// buffers are still the caller's.
     #[inline(always)]
-    pub(crate) fn write<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<D>) -> bool {
-        let SendParts { op, meta: [head, second, third, fourth], data, tag, buffers } = parts;
-        let Some(slot) = self.slots.begin(token, op, tag, buffers) else {
+    pub(crate) fn write<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<'_, D>) -> bool {
+        let Some(slot) = self.slots.vacant() else {
             return false;
         };
+        // A copy, as stores through it could change it for all that the compiler knows.
+        let entry = self.next;
+        // SAFETY: of the next entry, which is in the ring.
+        unsafe { store_quad(entry, 0, parts.first() | Quad::from(slot.index()) | self.control) };
+        // SAFETY: likewise.
+        unsafe { store_quad(entry, 1, parts.second()) };
+        // SAFETY: likewise.
+        unsafe { store_quad(entry, 2, parts.third()) };
+        // SAFETY: likewise.
+        unsafe { store_quad(entry, 3, self.life) };
+        let SendParts { op, data, tag, buffers, .. } = parts;
         let data = data.as_ref();
-        // Known to the compiler: by the queue pair's kind, whose entries the ring has.
-        let quads = 4 + data.len();
-        let at = (self.producer & self.mask) as usize * quads;
-        let meta = [head | Quad::from(slot) | self.control, second, third, fourth | self.life];
-        for (quad, value) in meta.iter().enumerate() {
-            // SAFETY: of an entry in the ring: masked.
-            unsafe { store_quad(self.entries, at + quad, *value) };
-        }
         for (quad, value) in data.iter().enumerate() {
             // SAFETY: another quad of that entry, which has these by `new`'s contract.
-            unsafe { store_quad(self.entries, at + 4 + quad, *value) };
+            unsafe { store_quad(entry, 4 + quad, *value) };
         }
+        // Last, when little else is held in registers.
+        slot.begin(token, op, tag, buffers);
         self.producer = self.producer.wrapping_add(1);
-        if self.producer & self.mask == 0 {
-            self.control ^= control(0, control2::PHASE);
+        // SAFETY: from an entry of the ring, which has that size by `new`'s contract, to the next, or to the ring's end.
+        self.next = unsafe { entry.add((4 + data.len()) * WORDS_PER_QUAD) };
+        if self.next == self.end {
+            self.wrap();
         }
         true
+    }
+
+    /// To the first entry, in the other phase. Apart, or the compiler makes conditional moves of it.
+    #[cold]
+    fn wrap(&mut self) {
+        self.next = self.base;
+        self.flip();
+    }
+
+    /// To the other phase. Made anew, or the control bits would take a register until here.
+    #[inline(always)]
+    fn flip(&mut self) {
+        self.odd = !self.odd;
+        self.control = control_bits(&self.slots, self.odd);
     }
 
     /// Begins a batch, before which none is staged.
     pub(crate) fn begin_batch(&mut self) {
         self.first = self.slots.next();
-    }
-
-    /// As [`SendQueue::write`], and counts it in the batch.
-    #[inline(always)]
-    pub(crate) fn stage<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<D>) -> bool {
-        let staged = self.write(token, parts);
-        self.staged += u16::from(staged);
-        staged
+        (self.open, self.batch_end) = (true, self.producer.wrapping_add(self.max_batch));
     }
 
     /// Announces what was written.
@@ -147,26 +202,36 @@ impl SendQueue {
     pub(crate) fn announce(&mut self) {
         // SAFETY: valid by `new`'s contract.
         let doorbell = unsafe { self.doorbell.as_ref() };
-        ring_send_doorbell(doorbell, self.producer & 0xFFFF);
+        ring_send_doorbell(doorbell, self.producer.into());
     }
 
     /// Announces the batch.
     #[inline(always)]
     pub(crate) fn announce_staged(&mut self) {
         self.announce();
-        self.staged = 0;
+        self.open = false;
     }
 
     /// Takes the batch back, which the device has not seen, first to last.
     pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
-        let count = core::mem::take(&mut self.staged);
-        let wrapped = self.producer & self.mask < u32::from(count);
-        self.producer = self.producer.wrapping_sub(count.into());
-        if wrapped {
-            self.control ^= control(0, control2::PHASE);
+        let count = self.staged();
+        self.open = false;
+        let at = self.at();
+        self.producer = self.producer.wrapping_sub(count);
+        if at < usize::from(count) {
+            self.flip();
         }
+        let words = (self.end.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
+        let stride = words >> (self.slots.depth().trailing_zeros() & 31);
+        // SAFETY: masked to the ring.
+        self.next = unsafe { self.base.add(self.at() * stride) };
         // Nobody polled since it was begun: who polls or posts announces a batch that was forgotten before.
         Unstaged { slots: &mut self.slots, next: self.first, left: count }
+    }
+
+    /// The next entry's number in the ring.
+    fn at(&self) -> usize {
+        usize::from(self.producer) & (self.slots.depth() as usize - 1)
     }
 
     /// The operation of a good completion, if that is of one in flight.
@@ -220,9 +285,9 @@ impl SendQueue {
         if self.life != 0 {
             self.life = req_id_ex(life);
         }
-        self.control = first_control(&self.slots);
-        self.producer = 0;
-        self.staged = 0;
+        (self.control, self.odd) = (control_bits(&self.slots, false), false);
+        (self.next, self.producer) = (self.base, 0);
+        self.open = false;
         self.reopen();
     }
 }
@@ -255,7 +320,8 @@ impl Drop for Unstaged<'_> {
     }
 }
 
-/// The control bits of the first round.
-fn first_control(slots: &Slots) -> Quad {
-    control(control1::META_DESC, control2::FIXED) | Quad::from(slots.generation().0)
+/// The control bits of a round: the first and every second after it is even.
+fn control_bits(slots: &Slots, odd: bool) -> Quad {
+    let phase = if odd { control2::PHASE } else { 0 };
+    control(control1::META_DESC, control2::FIXED | phase) | Quad::from(slots.generation().0)
 }

@@ -84,6 +84,54 @@ impl InFlight<'_> {
     }
 }
 
+/// The slot that the next operation takes, and stays so while this borrows its queue.
+#[derive(Debug)]
+pub(crate) struct Vacant<'s> {
+    slots: &'s mut Slots,
+    /// Below the limit.
+    index: u16,
+}
+
+impl Vacant<'_> {
+    /// What the request id says of it.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Records an operation in it, whose completion says `op`.
+    #[inline(always)]
+    pub(crate) fn begin(mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) {
+        self.fill(token, op, tag, buffers);
+    }
+
+    /// Records a receive of so many bytes in it.
+    #[inline(always)]
+    pub(crate) fn begin_recv(mut self, token: u64, tag: Tag, room: u32, buffers: [RawBuffer; 2]) {
+        self.fill(token, RECV, tag, buffers).room = room;
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) -> &mut Slot {
+        let Self { slots, index } = self;
+        // SAFETY: less than the limit, which is the depth or 0.
+        let slot = unsafe { &mut *slots.slot(*index) };
+        slots.head = slot.next;
+        slots.occupied += 1;
+        slot.token = token;
+        slot.mark = op & 0xF;
+        slot.tag = tag;
+        // A store less where the caller's type says that there is none.
+        if tag.has_first() {
+            slot.buffers[0] = buffers[0];
+        }
+        if tag.has_second() {
+            slot.buffers[1] = buffers[1];
+        }
+        slot
+    }
+}
+
 /// The slots of one queue.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -159,41 +207,11 @@ impl Slots {
         (self.generation, !self.mask)
     }
 
-    /// Records an operation, whose completion says `op`; gives its slot, or `None` if the queue is full.
+    /// A slot for an operation, or `None` if the queue is full.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) -> Option<u16> {
-        self.begin_with(token, op, tag, buffers).map(|(index, _)| index)
-    }
-
-    /// Records a receive of so many bytes.
-    #[inline(always)]
-    pub(crate) fn begin_recv(&mut self, token: u64, tag: Tag, room: u32, buffers: [RawBuffer; 2]) -> Option<u16> {
-        let (index, slot) = self.begin_with(token, RECV, tag, buffers)?;
-        slot.room = room;
-        Some(index)
-    }
-
-    #[inline(always)]
-    fn begin_with(&mut self, token: u64, op: u8, tag: Tag, buffers: [RawBuffer; 2]) -> Option<(u16, &mut Slot)> {
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
         let index = self.head;
-        if index >= self.limit {
-            return None;
-        }
-        // SAFETY: less than the limit, which is the depth or 0.
-        let slot = unsafe { &mut *self.slot(index) };
-        self.head = slot.next;
-        self.occupied += 1;
-        slot.token = token;
-        slot.mark = op & 0xF;
-        slot.tag = tag;
-        // A store less where the caller's type says that there is none.
-        if tag.has_first() {
-            slot.buffers[0] = buffers[0];
-        }
-        if tag.has_second() {
-            slot.buffers[1] = buffers[1];
-        }
-        Some((index, slot))
+        if index < self.limit { Some(Vacant { slots: self, index }) } else { None }
     }
 
     /// The slot that the next operation takes.
@@ -285,7 +303,9 @@ mod tests {
 
     /// The request id of an operation that begins.
     fn begin(slots: &mut Slots, token: u64, op: u8) -> Option<u16> {
-        let index = slots.begin(token, op, Tag::NONE, [RawBuffer::NONE; 2])?;
+        let vacant = slots.vacant()?;
+        let index = vacant.index();
+        vacant.begin(token, op, Tag::NONE, [RawBuffer::NONE; 2]);
         Some(index | slots.generation().0)
     }
 

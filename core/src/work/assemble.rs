@@ -2,12 +2,14 @@
 
 #![deny(unsafe_code)]
 
+use core::num::NonZeroU64;
+
 use super::operation::{Immediate, NoImm, Read, Remote, Send, SendInline, SendWith, Write, WriteInline, WriteWith};
 use super::source::Raw;
 use super::{FitsInline, OneBuffer, SendSource, WritableBuffer};
 use crate::Error;
 use crate::caps::sealed::Sealed;
-use crate::entry::{self, Quad, control, control1, length_and_key};
+use crate::entry::{control1, length_and_key};
 use crate::error::Limit;
 use crate::peer::PeerCore;
 use crate::qp::{EntrySize, HasInlineWrite, HasRead, Identity, QpKind, SameFeatures, Wide};
@@ -27,12 +29,14 @@ pub trait Operation<K: QpKind>: Sealed + Sized {
     fn check(&self, qp: &Identity) -> Result<(), Error>;
     #[doc(hidden)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<K::Entries>;
+    fn into_parts<'p>(self) -> Parts<'p, K::Entries>
+    where
+        Self: 'p;
 }
 
 /// An entry of size `E`, for the queue to complete.
 #[doc(hidden)]
-pub(crate) type Parts<E> = SendParts<<E as EntrySize>::Data>;
+pub(crate) type Parts<'p, E> = SendParts<'p, <E as EntrySize>::Data>;
 
 impl<S: SendSource, F, I: SendWith<K>, K> Operation<K> for Send<'_, S, F, I>
 where
@@ -54,7 +58,10 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<K::Entries> {
+    fn into_parts<'p>(self) -> Parts<'p, K::Entries>
+    where
+        Self: 'p,
+    {
         send_parts::<K::Entries, _>(self.to, self.imm, self.source.into_buffers())
     }
 }
@@ -77,7 +84,10 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<K::Entries> {
+    fn into_parts<'p>(self) -> Parts<'p, K::Entries>
+    where
+        Self: 'p,
+    {
         inline_parts::<K::Entries, _>(self.to, self.imm, self.bytes.bytes())
     }
 }
@@ -102,7 +112,10 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<Wide> {
+    fn into_parts<'p>(self) -> Parts<'p, Wide>
+    where
+        Self: 'p,
+    {
         inline_write_parts(self.to, self.imm, self.remote, self.bytes.bytes())
     }
 }
@@ -127,7 +140,10 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<K::Entries> {
+    fn into_parts<'p>(self) -> Parts<'p, K::Entries>
+    where
+        Self: 'p,
+    {
         rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
     }
 }
@@ -152,16 +168,12 @@ where
 
     #[inline(always)]
     #[allow(private_interfaces)]
-    fn into_parts(self) -> Parts<K::Entries> {
+    fn into_parts<'p>(self) -> Parts<'p, K::Entries>
+    where
+        Self: 'p,
+    {
         rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
     }
-}
-
-/// The first 32 bytes of an entry.
-#[inline(always)]
-fn meta<I: Immediate>(to: &PeerCore, ctrl1: u8, imm: I, length: u16) -> [Quad; 4] {
-    let control = control(ctrl1 | I::CONTROL, 0);
-    [control | to.destination | entry::length(length), imm.quad() | to.address_handle, to.qkey.into(), 0]
 }
 
 #[inline(always)]
@@ -179,9 +191,9 @@ fn check_source<S: SendSource>(source: &S, to: &PeerCore, qp: &Identity) -> Resu
         let (asked, limit) = (S::BUFFERS.into(), qp.max_buffers.into());
         return Err(Error::AboveLimit { what: Limit::SendBuffers, asked, limit });
     }
-    let (total, limit) = (source.total(), to.max_msg);
-    if total > limit as usize {
-        return Err(Error::AboveLimit { what: Limit::MessageBytes, asked: total as u64, limit: limit.into() });
+    let (asked, limit) = (source.total() as u64, to.max_msg);
+    if asked > limit {
+        return Err(Error::AboveLimit { what: Limit::MessageBytes, asked, limit });
     }
     Ok(())
 }
@@ -197,50 +209,63 @@ fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Iden
 
 #[inline(always)]
 fn check_remote(len: u64, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
-    if len > qp.max_rdma.into() {
-        return Err(Error::AboveLimit { what: Limit::RdmaBytes, asked: len, limit: qp.max_rdma.into() });
+    if len > qp.max_rdma {
+        return Err(Error::AboveLimit { what: Limit::RdmaBytes, asked: len, limit: qp.max_rdma });
     }
     if len > remote.len {
         return Err(Error::OutOfBounds { offset: 0, len, within: remote.len });
     }
-    if remote.granter != to.address || remote.incarnation != to.incarnation {
+    if remote.granter != to.address || bits(remote.incarnation) != bits(to.incarnation) {
         return Err(Error::WindowOfAnotherPeer);
     }
     Ok(())
 }
 
+/// Compared as one number, which an `Option` is not.
 #[inline(always)]
-fn send_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts<E> {
-    let meta = meta(to, control1::OP_SEND, imm, raw.count);
+fn bits(incarnation: Option<NonZeroU64>) -> u64 {
+    incarnation.map_or(0, NonZeroU64::get)
+}
+
+#[inline(always)]
+fn send_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Parts<'_, E> {
     let [first, second] = raw.buffers;
     let data = [first.length_and_key, first.addr, second.length_and_key, second.addr];
-    SendParts { op: control1::OP_SEND, meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
+    parts(to, control1::OP_SEND, 0, imm, raw.count, E::buffers(data), raw)
 }
 
 #[inline(always)]
-fn rdma_parts<E: EntrySize, I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts<E> {
-    let meta = meta(to, op, imm, 1);
+fn rdma_parts<E: EntrySize, I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts<'_, E> {
     let [local, _] = raw.buffers;
     let data = [length_and_key(local.len(), remote.rkey.0), remote.addr, local.length_and_key, local.addr];
-    SendParts { op, meta, data: E::buffers(data), tag: raw.tag, buffers: raw.buffers }
+    parts(to, op, 0, imm, 1, E::buffers(data), raw)
 }
 
 #[inline(always)]
-fn inline_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, bytes: &[u8]) -> Parts<E> {
+fn inline_parts<'p, E: EntrySize, I: Immediate>(to: &'p PeerCore, imm: I, bytes: &[u8]) -> Parts<'p, E> {
     // No bytes are no buffers rather than inline of length 0: the same on the wire, one form for the device.
-    let ctrl1 = if bytes.is_empty() { control1::OP_SEND } else { control1::OP_SEND | control1::INLINE };
-    let meta = meta(to, ctrl1, imm, bytes.len() as u16);
-    let Raw { tag, buffers, .. } = Raw::NONE;
-    SendParts { op: control1::OP_SEND, meta, data: E::inline(bytes), tag, buffers }
+    let inline = if bytes.is_empty() { 0 } else { control1::INLINE };
+    parts(to, control1::OP_SEND, inline, imm, bytes.len() as u16, E::inline(bytes), Raw::NONE)
 }
 
 #[inline(always)]
-fn inline_write_parts<I: Immediate>(to: &PeerCore, imm: I, remote: Remote, bytes: &[u8]) -> Parts<Wide> {
+fn inline_write_parts<'p, I: Immediate>(to: &'p PeerCore, imm: I, remote: Remote, bytes: &[u8]) -> Parts<'p, Wide> {
+    let data = Wide::inline_write([length_and_key(bytes.len() as u32, remote.rkey.0), remote.addr], bytes);
     // Also of no bytes: without the flag it would have to name a registered buffer (R14).
-    let meta = meta(to, control1::OP_RDMA_WRITE | control1::INLINE, imm, bytes.len() as u16);
-    let remote = [length_and_key(bytes.len() as u32, remote.rkey.0), remote.addr];
-    let Raw { tag, buffers, .. } = Raw::NONE;
-    SendParts { op: control1::OP_RDMA_WRITE, meta, data: Wide::inline_write(remote, bytes), tag, buffers }
+    parts(to, control1::OP_RDMA_WRITE, control1::INLINE, imm, bytes.len() as u16, data, Raw::NONE)
+}
+
+#[inline(always)]
+fn parts<I: Immediate, D>(
+    to: &PeerCore,
+    op: u8,
+    ctrl1: u8,
+    imm: I,
+    length: u16,
+    data: D,
+    Raw { tag, buffers, .. }: Raw,
+) -> SendParts<'_, D> {
+    SendParts { op, ctrl1: ctrl1 | I::CONTROL, length, imm: imm.quad(), to, data, tag, buffers }
 }
 
 #[inline(always)]
@@ -258,7 +283,7 @@ mod tests {
     use zerocopy::{FromBytes, IntoBytes};
 
     use super::*;
-    use crate::entry::{SendEntry, WideSendEntry, control2};
+    use crate::entry::{SendEntry, WideSendEntry, control, control2};
     use crate::memory::{Buffers, Exposed, PageSize, Pages, RemoteReadWrite, Slice};
     use crate::qp::{Solicited, Srd, ops};
     use crate::soft::{Profile, Side, pair};
@@ -268,9 +293,11 @@ mod tests {
 
     /// The bytes of the entry, with request id 0x0102 in the first round; the buffers come back.
     fn assembled<K: QpKind, const N: usize>(operation: impl Operation<K>) -> ([u8; N], Buffers) {
-        let SendParts { op, mut meta, data, tag, buffers } = operation.into_parts();
+        let parts = operation.into_parts();
+        let fixed = 0x0102 | control(control1::META_DESC, control2::FIXED);
+        let meta = [parts.first() | fixed, parts.second(), parts.third(), 0];
+        let SendParts { op, data, tag, buffers, .. } = parts;
         assert_eq!(op, (meta[0] >> 16) as u8 & control1::OP_MASK);
-        meta[0] |= 0x0102 | control(control1::META_DESC, control2::FIXED);
         let entry: std::vec::Vec<u8> = meta.iter().chain(data.as_ref()).flat_map(|quad| quad.to_le_bytes()).collect();
         #[allow(unsafe_code)]
         // SAFETY: never posted, and used once.

@@ -42,7 +42,7 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
             return Err(Refused::new(operation.into_source(), error));
         }
         let parts = self.inner.checked::<K, O>(operation)?;
-        let staged = self.inner.send.stage(token.0, parts);
+        let staged = self.inner.send.write(token.0, parts);
         debug_assert!(staged, "there was room");
         Ok(())
     }
@@ -75,8 +75,10 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
 
 impl<P: Provider, K> Drop for Batch<'_, P, K> {
     fn drop(&mut self) {
-        // After `submit` or `abort` nothing is staged.
-        drop(self.inner.send.unstage());
+        // After `submit` or `abort` it is open no more.
+        if self.inner.send.batch_is_open() {
+            drop(self.inner.send.unstage());
+        }
     }
 }
 

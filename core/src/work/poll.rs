@@ -32,7 +32,7 @@ impl<P: Provider> Inner<P> {
     /// next counts on it, as the doorbell counts entries.
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
-        if self.send.staged() != 0 {
+        if self.send.batch_is_open() {
             self.announce_staged();
         }
     }

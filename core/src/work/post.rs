@@ -149,10 +149,10 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 impl<P: Provider> Inner<P> {
     /// Checks an operation: it may be written to the send queue, which has room, and nowhere else.
     #[inline(always)]
-    pub(super) fn checked<K: QpKind, O: Operation<K>>(
+    pub(super) fn checked<'p, K: QpKind, O: Operation<K> + 'p>(
         &self,
         operation: O,
-    ) -> Result<Parts<K::Entries>, Refused<O::Source>> {
+    ) -> Result<Parts<'p, K::Entries>, Refused<O::Source>> {
         if self.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.why_full()));
         }
