@@ -15,21 +15,29 @@ use super::Depth;
 use crate::entry::completion_flags as flags;
 use crate::error::Limit;
 use crate::provider::{CqInit, CqRing, Provider, QpInit};
-use crate::ring::{CompletionQueue, Rest, Serves};
+use crate::ring::{CompletionQueue, Serves};
 use crate::{Caps, Error, Qpn};
 
 /// A queue pair's completion queues.
 #[derive(Debug)]
-pub(crate) enum Completions {
+pub(crate) struct Completions {
+    /// Of its sends. Where it has none for them alone it is one that stays empty: polls need not ask then.
+    pub(crate) send: CompletionQueue,
+    /// Of its receives, or of both; of a group's member it is one that stays empty.
+    pub(crate) recv: CompletionQueue,
+    pub(crate) are: Are,
+    /// Which of the two is looked at first: the one that had something last, until it was read once around, lest it keep
+    /// the other waiting.
+    pub(crate) sends_first: bool,
+}
+
+/// Whose they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Are {
     /// One for each of its queues.
-    Own {
-        send: CompletionQueue,
-        recv: CompletionQueue,
-        /// Whether it is `recv`'s turn, if both have something.
-        turn: bool,
-    },
+    Two,
     /// One for both.
-    One(CompletionQueue),
+    One,
     /// The group's, which polls it.
     Grouped,
 }
@@ -57,6 +65,12 @@ impl Completions {
         Ok((create(rounded(init.send_depth), false)?, create(receives, true)?))
     }
 
+    /// Those of a group's member: none.
+    pub(super) fn grouped() -> Self {
+        let nothing = CompletionQueue::nothing;
+        Self { send: nothing(), recv: nothing(), are: Are::Grouped, sends_first: false }
+    }
+
     /// The consumers of queue pair `qpn`'s own, each with its ring and the generation of the request ids in it.
     ///
     /// # Safety
@@ -64,40 +78,29 @@ impl Completions {
     pub(super) unsafe fn over(one: bool, qpn: Qpn, send: (&CqRing, Generation), recv: (&CqRing, Generation)) -> Self {
         if one {
             // SAFETY: by the caller's word.
-            return Self::One(unsafe { CompletionQueue::new(recv.0, Serves::Pair(qpn)) });
+            let recv = unsafe { CompletionQueue::new(recv.0, Serves::Pair(qpn)) };
+            return Self { send: CompletionQueue::nothing(), recv, are: Are::One, sends_first: false };
         }
         let serves = |kind, generation| Serves::Queue { kind, qpn, generation };
         // SAFETY: likewise.
         let send = unsafe { CompletionQueue::new(send.0, serves(flags::QUEUE_SEND, send.1)) };
         // SAFETY: likewise.
         let recv = unsafe { CompletionQueue::new(recv.0, serves(flags::QUEUE_RECV, recv.1)) };
-        Self::Own { send, recv, turn: false }
+        Self { send, recv, are: Are::Two, sends_first: false }
     }
 
     /// Entries that they hold, all together.
     pub(super) fn entries(&self) -> u32 {
-        match self {
-            Self::Own { send, recv, .. } => send.entries().saturating_add(recv.entries()),
-            Self::One(queue) => queue.entries(),
-            Self::Grouped => 0,
-        }
-    }
-
-    /// Of the completion that was consumed last, of a receive, what is beyond its first 16 bytes.
-    pub(crate) fn rest(&self) -> Rest {
-        match self {
-            Self::Own { recv: queue, .. } | Self::One(queue) => queue.rest(),
-            Self::Grouped => Rest::NONE,
+        match self.are {
+            Are::Two => self.send.entries().saturating_add(self.recv.entries()),
+            Are::One => self.recv.entries(),
+            Are::Grouped => 0,
         }
     }
 
     /// Consumes whatever there is; gives how many entries that was.
     pub(super) fn drain(&mut self) -> u32 {
-        match self {
-            Self::Own { send, recv, .. } => send.drain().saturating_add(recv.drain()),
-            Self::One(queue) => queue.drain(),
-            Self::Grouped => 0,
-        }
+        self.send.drain().saturating_add(self.recv.drain())
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
-use crate::ring::{CompletionQueue, Consumed, Serves};
+use crate::ring::{CompletionQueue, Serves, Taken};
 use crate::work::{Batch, Event, Operation, RecvTarget};
 use crate::{Arms, Caps, Error, Qkey, Refused, Token};
 
@@ -191,7 +191,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     #[inline]
     pub fn poll(&mut self) -> Option<(MemberId, Event)> {
         self.provider.progress();
-        self.announce_forgotten();
         if !P::HAS_CQ_DOORBELL {
             return self.poll_ready();
         }
@@ -200,25 +199,53 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
         event
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
         self.provider.collect(&self.cq);
+        let Some(seen) = self.queue.peek() else { return self.nothing() };
+        let taken = self.queue.consume(seen, || {});
+        if let Some(entry) = self.queue.plain(taken).filter(|_| self.left_over == 0) {
+            let (index, qpn) = (usize::from(entry.qpn()) % N, entry.qpn());
+            if let Some(Some(place)) = self.members.get_mut(index) {
+                let inner = place.qp.inner_mut();
+                let member = MemberId { index: index as u16, id: inner.identity.id };
+                if inner.identity.qpn.0 == qpn {
+                    // Made within the pair: an event is large, and would be moved into it.
+                    if let Some(found) = inner.plain(&entry, |event| (member, event)) {
+                        return Some(found);
+                    }
+                }
+            }
+        }
+        self.any_or_next(taken)
+    }
+
+    #[inline(always)]
+    fn nothing(&mut self) -> Option<(MemberId, Event)> {
+        self.left_over = 0;
+        self.announce_forgotten();
+        None
+    }
+
+    /// What is no plain completion of a member that is where it is looked for first; if it is nothing, what comes next.
+    #[inline(never)]
+    fn any_or_next(&mut self, taken: Taken) -> Option<(MemberId, Event)> {
+        let mut next = self.queue.decoded(taken);
         loop {
-            let Some(Consumed { entry, good }) = self.queue.next() else {
-                self.left_over = 0;
-                return None;
-            };
             self.left_over = self.left_over.saturating_sub(1);
-            let Some(index) = self.route(entry.qpn()) else {
-                self.stale = self.stale.saturating_add(1);
-                continue;
-            };
-            let Some(Some(place)) = self.members.get_mut(index) else { continue };
-            let inner = place.qp.inner_mut();
-            let queue = &self.queue;
-            let event = if good { inner.good(entry, |_| queue.rest()) } else { inner.odd(entry, queue.rest()) };
-            if let Some(event) = event {
-                return Some((MemberId { index: index as u16, id: inner.identity.id }, event));
+            match self.route(next.entry.qpn()).map(|index| (index, self.members.get_mut(index))) {
+                Some((index, Some(Some(place)))) => {
+                    let inner = place.qp.inner_mut();
+                    let member = MemberId { index: index as u16, id: inner.identity.id };
+                    if let Some(event) = inner.any(next, &self.queue) {
+                        return Some((member, event));
+                    }
+                }
+                _ => self.stale = self.stale.saturating_add(1),
+            }
+            match self.queue.next() {
+                Some(consumed) => next = consumed,
+                None => return self.nothing(),
             }
         }
     }

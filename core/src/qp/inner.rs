@@ -9,7 +9,7 @@
 use core::mem::ManuallyDrop;
 use core::sync::atomic::AtomicU32;
 
-use super::completions::{self, Completions};
+use super::completions::{self, Are, Completions};
 use super::table::moves_by_itself;
 use super::{Depth, EntrySize, QpAttr, QpKind, QpState, QpType};
 use crate::error::Limit;
@@ -107,7 +107,7 @@ impl<P: Provider> Inner<P> {
         let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
         let (sends, receives) = (send.slots().generation(), recv.slots().generation());
         let completions = match group {
-            Some(_) => Completions::Grouped,
+            Some(_) => Completions::grouped(),
             // SAFETY: likewise, for completion queues that only this queue pair uses.
             None => unsafe {
                 Completions::over(depth.one_queue, queues.qpn, (&send_ring, sends), (&recv_ring, receives))
@@ -176,26 +176,25 @@ impl<P: Provider> Inner<P> {
     /// Has its own completion queues filled, where that takes calls.
     #[inline(always)]
     pub(crate) fn collect(&mut self) {
-        match self.completions {
-            Completions::Own { .. } => {
+        match self.completions.are {
+            Are::Two => {
                 self.provider.collect(&self.handles.send);
                 self.provider.collect(&self.handles.recv);
             }
-            Completions::One(_) => self.provider.collect(&self.handles.recv),
-            Completions::Grouped => {}
+            Are::One => self.provider.collect(&self.handles.recv),
+            Are::Grouped => {}
         }
     }
 
     /// Tells what was consumed of its own completion queues, where they have doorbells.
     #[inline(always)]
     pub(crate) fn tell_consumed(&mut self) {
-        match &mut self.completions {
-            Completions::Own { send, recv, .. } => {
-                self.provider.consumed(&self.handles.send, send.consumed());
-                self.provider.consumed(&self.handles.recv, recv.consumed());
-            }
-            Completions::One(queue) => self.provider.consumed(&self.handles.recv, queue.consumed()),
-            Completions::Grouped => {}
+        let Completions { send, recv, are, .. } = &mut self.completions;
+        if *are == Are::Two {
+            self.provider.consumed(&self.handles.send, send.consumed());
+        }
+        if *are != Are::Grouped {
+            self.provider.consumed(&self.handles.recv, recv.consumed());
         }
     }
 
@@ -204,14 +203,14 @@ impl<P: Provider> Inner<P> {
     where
         P: Arms,
     {
-        match &mut self.completions {
-            Completions::Own { send, recv, .. } => {
-                self.provider.arm_cq(&self.handles.send, send.consumed())?;
-                self.provider.arm_cq(&self.handles.recv, recv.consumed())
-            }
-            Completions::One(queue) => self.provider.arm_cq(&self.handles.recv, queue.consumed()),
-            Completions::Grouped => Ok(()),
+        let Completions { send, recv, are, .. } = &mut self.completions;
+        if *are == Are::Two {
+            self.provider.arm_cq(&self.handles.send, send.consumed())?;
         }
+        if *are != Are::Grouped {
+            self.provider.arm_cq(&self.handles.recv, recv.consumed())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {

@@ -50,7 +50,7 @@ mod ud;
 
 pub use any::AnyQueuePair;
 pub use attr::{ChosenRetry, Depth, DeviceRetry, InitAttr, Retries, RnrRetry, RtsAttr};
-pub(crate) use completions::Completions;
+pub(crate) use completions::{Are, Completions};
 pub use entries::{EntrySize, Narrow, Wide};
 pub use group::{Group, Member, MemberId};
 pub(crate) use inner::{Identity, Inner};

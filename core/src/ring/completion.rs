@@ -27,6 +27,8 @@ pub(crate) struct CompletionQueue {
     /// What the first quad of a good completion is, where `mask` is set; its phase flips at the wrap.
     expected: Quad,
     mask: Quad,
+    /// As `mask`, for one whose operation is SEND besides.
+    plain: Quad,
     /// What [`CompletionQueue::consumed`] said last.
     told: u32,
 }
@@ -59,9 +61,13 @@ pub(crate) struct Entry(pub(crate) [Quad; 2]);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest(pub(crate) [Quad; 2]);
 
-/// The next entry's first quad.
+/// Where the next entry's first quad differs from that of a good completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen(Quad);
+
+/// An entry that was consumed, not yet looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken([Quad; 2]);
 
 /// An entry that was consumed.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +108,17 @@ impl CompletionQueue {
             stride,
             expected: expected | PHASE,
             mask: mask | good,
+            plain: mask | good | flagged(flags::OP_MASK),
             told: 0,
         }
+    }
+
+    /// One that stays empty.
+    pub(crate) fn nothing() -> Self {
+        static NOTHING: [AtomicWord; 2 * WORDS_PER_QUAD] = [const { AtomicWord::new(0) }; 2 * WORDS_PER_QUAD];
+        let ring = CqRing { base: NonNull::from(&NOTHING).cast(), entries: 1, entry_size: 16 };
+        // SAFETY: one entry, which nobody writes, so that its phase stays another than the first round's.
+        unsafe { Self::new(&ring, Serves::Any) }
     }
 
     /// The next entry, if there is one: to be consumed before anything else is done with the queue.
@@ -112,40 +127,57 @@ impl CompletionQueue {
         // Before the load, which orders all that comes after.
         let expected = self.expected;
         // SAFETY: the next entry is in the ring.
-        let head = unsafe { load_quad(self.next, 0) };
-        if (head ^ expected) & PHASE != 0 {
+        let seen = unsafe { load_quad(self.next, 0) } ^ expected;
+        if seen & PHASE != 0 {
             return None;
         }
         // The device wrote the rest of the entry, and what it tells of, before it flipped the phase, which is in the
         // lowest word.
         phase_was_seen();
         if WORDS_PER_QUAD == 1 {
-            return Some(Seen(head));
+            return Some(Seen(seen));
         }
         // The other word was loaded before the fence.
         // SAFETY: as above.
-        Some(Seen(unsafe { load_quad(self.next, 0) }))
+        Some(Seen(unsafe { load_quad(self.next, 0) } ^ expected))
     }
 
-    /// Consumes the entry that was just seen.
+    /// Consumes the entry that was just seen. If it was the ring's last one, `at_wrap` is called.
+    ///
+    /// Gives its first and second quad, the first as what was seen, which [`CompletionQueue::plain`] and
+    /// [`CompletionQueue::decoded`] look at.
     #[inline(always)]
-    pub(crate) fn consume(&mut self, Seen(head): Seen) -> Consumed {
-        let (at, good) = (self.next, (head ^ self.expected) & self.mask == 0);
+    pub(crate) fn consume(&mut self, Seen(seen): Seen, at_wrap: impl FnOnce()) -> Taken {
+        let at = self.next;
         // SAFETY: from an entry of the ring to the next, or to the ring's end.
         self.next = unsafe { at.add(self.stride) };
         if self.next == self.end {
             self.wrap();
+            at_wrap();
         }
         // SAFETY: another quad of the entry there, which is in the ring.
         let second = unsafe { load_quad(at, 1) };
-        Consumed { entry: Entry([head, second]), good }
+        Taken([seen, second])
+    }
+
+    /// The entry, if it is a good one of a SEND. Of what the queue expects it has zeros: it is known.
+    #[inline(always)]
+    pub(crate) fn plain(&self, Taken([seen, second]): Taken) -> Option<Entry> {
+        if seen & self.plain == 0 { Some(Entry([seen, second])) } else { None }
+    }
+
+    /// The entry as the device wrote it, less its phase.
+    #[inline(always)]
+    pub(crate) fn decoded(&self, Taken([seen, second]): Taken) -> Consumed {
+        Consumed { entry: Entry([(seen ^ self.expected) & !PHASE, second]), good: seen & self.mask == 0 }
     }
 
     /// The next entry, which is then consumed.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Consumed> {
         let seen = self.peek()?;
-        Some(self.consume(seen))
+        let taken = self.consume(seen, || {});
+        Some(self.decoded(taken))
     }
 
     /// What the entry that was consumed last has beyond the first 16 bytes.
@@ -198,6 +230,8 @@ impl CompletionQueue {
         self.peek().is_none()
     }
 
+    #[cold]
+    #[inline(always)]
     fn wrap(&mut self) {
         self.next = self.base;
         self.expected ^= PHASE;

@@ -17,7 +17,7 @@ mod send;
 mod slots;
 mod word;
 
-pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Serves};
+pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Seen, Serves, Taken};
 pub(crate) use recv::RecvQueue;
 pub(crate) use send::{SendParts, SendQueue};
 pub use slots::Slot;

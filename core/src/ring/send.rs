@@ -234,16 +234,16 @@ impl SendQueue {
         usize::from(self.producer) & (self.slots.depth() as usize - 1)
     }
 
-    /// The operation of a good completion, if that is of one in flight.
+    /// The operation of a good completion that says `op`, if that is of one in flight.
     #[inline(always)]
-    pub(crate) fn current(&mut self, entry: &Entry) -> Option<InFlight<'_>> {
-        if self.is_of_this_life(entry) { self.slots.current(entry.req_id(), entry.op()) } else { None }
+    pub(crate) fn current(&mut self, entry: &Entry, op: u8) -> Option<InFlight<'_>> {
+        if self.is_of_this_life(entry) { self.slots.current(entry.req_id(), op) } else { None }
     }
 
     /// As [`SendQueue::current`], where the generation was compared already.
     #[inline(always)]
-    pub(crate) fn in_flight(&mut self, entry: &Entry) -> Option<InFlight<'_>> {
-        if self.is_of_this_life(entry) { self.slots.in_flight(entry.req_id(), entry.op()) } else { None }
+    pub(crate) fn in_flight(&mut self, entry: &Entry, op: u8) -> Option<InFlight<'_>> {
+        if self.is_of_this_life(entry) { self.slots.in_flight(entry.req_id(), op) } else { None }
     }
 
     /// Ends the operation of a completion that is not good.

@@ -43,7 +43,9 @@ pub enum Event {
 }
 
 /// An operation that is done.
+// In this order: with padding before the buffers the compiler makes an event by way of the stack.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Done {
     /// Which operation.
     pub token: Token,

@@ -10,8 +10,8 @@ use crate::entry::{completion_flags as flags, control1};
 use crate::memory::Buffers;
 use crate::peer::Sender;
 use crate::provider::Provider;
-use crate::qp::{Completions, Inner, QpType};
-use crate::ring::{Consumed, Entry, Finished, InFlight, Rest};
+use crate::qp::{Are, Completions, Inner, QpType};
+use crate::ring::{CompletionQueue, Consumed, Entry, Finished, InFlight, Rest, Seen, Taken};
 use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
 
@@ -19,7 +19,6 @@ impl<P: Provider> Inner<P> {
     #[inline(always)]
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.provider.progress();
-        self.announce_forgotten();
         if !P::HAS_CQ_DOORBELL {
             return self.poll_ready();
         }
@@ -41,29 +40,75 @@ impl<P: Provider> Inner<P> {
     #[inline(always)]
     pub(crate) fn poll_ready(&mut self) -> Option<Event> {
         self.collect();
-        let Completions::Own { send, recv, turn } = &mut self.completions else { return self.poll_shared() };
-        match (recv.peek(), send.peek()) {
-            // Whose turn it is goes first, lest one keep the other waiting.
-            (Some(seen), other) if *turn || other.is_none() => {
-                *turn = false;
-                let Consumed { entry, good } = recv.consume(seen);
-                // Of its own generation, as this queue compares that.
-                let header = self.identity.header;
-                match self.recv.in_flight(entry.req_id()).filter(|receive| good && is_plain(&entry, receive, header)) {
-                    Some(receive) => received(entry, receive, header),
-                    None => self.odd_recv_or_next(entry, good),
-                }
+        let Completions { send, recv, sends_first, .. } = &mut self.completions;
+        if *sends_first {
+            if let Some(seen) = send.peek() {
+                return self.next_send(seen);
             }
-            (_, Some(seen)) => {
-                *turn = true;
-                let Consumed { entry, good } = send.consume(seen);
-                match self.send.in_flight(&entry).filter(|_| good) {
-                    Some(operation) => sent(entry, operation),
-                    None => self.odd_send_or_next(entry, good),
-                }
+            if let Some(seen) = recv.peek() {
+                *sends_first = false;
+                return self.next_recv(seen);
             }
-            _ => None,
+        } else {
+            if let Some(seen) = recv.peek() {
+                return self.next_recv(seen);
+            }
+            if let Some(seen) = send.peek() {
+                *sends_first = true;
+                return self.next_send(seen);
+            }
         }
+        self.announce_forgotten();
+        None
+    }
+
+    /// Of its own send queue, what was seen; if it is nothing, what comes next.
+    ///
+    /// No event is made elsewhere than where it is returned: it is large, and every detour moves it.
+    #[inline(always)]
+    fn next_send(&mut self, seen: Seen) -> Option<Event> {
+        let Completions { send, sends_first, .. } = &mut self.completions;
+        let taken = send.consume(seen, || *sends_first = false);
+        if let Some(entry) = send.plain(taken) {
+            // Of its own generation, as this queue compares that.
+            if let Some(operation) = self.send.in_flight(&entry, control1::OP_SEND) {
+                return Some(sent(operation));
+            }
+        }
+        self.next_rdma(taken)
+    }
+
+    /// Of its own send queue, what is no good SEND.
+    #[inline(never)]
+    fn next_rdma(&mut self, taken: Taken) -> Option<Event> {
+        let Consumed { entry, good } = self.completions.send.decoded(taken);
+        if good && entry.op() == control1::OP_RDMA_WRITE {
+            if let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_WRITE) {
+                return Some(written(operation));
+            }
+        }
+        if good && entry.op() == control1::OP_RDMA_READ {
+            if let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_READ) {
+                return Some(read(operation));
+            }
+        }
+        self.odd_send_or_next(entry, good)
+    }
+
+    /// Of its own receive queue, or of that for both, what was seen; if it is nothing, what comes next.
+    #[inline(always)]
+    fn next_recv(&mut self, seen: Seen) -> Option<Event> {
+        let Completions { recv, are, sends_first, .. } = &mut self.completions;
+        let taken = recv.consume(seen, || *sends_first = true);
+        if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two) {
+            let header = self.identity.header;
+            if let Some(receive) = self.recv.in_flight(entry.req_id()) {
+                if is_plain(&entry, &receive, header) {
+                    return Some(received(&entry, receive, header));
+                }
+            }
+        }
+        self.any_or_next(taken)
     }
 
     /// Of its own send queue, what does not end an operation well; if it is nothing, what comes next.
@@ -73,27 +118,38 @@ impl<P: Provider> Inner<P> {
         event.or_else(|| self.poll_on())
     }
 
-    /// Of its own receive queue, what is no plain message; if it is nothing, what comes next.
-    #[cold]
-    fn odd_recv_or_next(&mut self, entry: Entry, good: bool) -> Option<Event> {
-        self.any_recv(entry, good).or_else(|| self.poll_on())
-    }
-
-    fn any_recv(&mut self, entry: Entry, good: bool) -> Option<Event> {
-        let rest = self.completions.rest();
-        if good { self.good(entry, |_| rest) } else { self.odd_recv(entry, rest) }
+    /// Of the queue for both, or what is no plain message; if it is nothing, what comes next.
+    #[inline(never)]
+    fn any_or_next(&mut self, taken: Taken) -> Option<Event> {
+        let Completions { recv, are, .. } = &self.completions;
+        if *are == Are::One {
+            // Its number and generation are compared with the queue pair's here, as far as the queue does not.
+            if let Some(entry) = recv.plain(taken) {
+                if let Some(event) = self.plain(&entry, |event| event) {
+                    return Some(event);
+                }
+            }
+        }
+        let consumed = self.completions.recv.decoded(taken);
+        match self.any_recv(consumed) {
+            Some(event) => Some(event),
+            None => self.poll_on(),
+        }
     }
 
     /// After a completion of nothing.
     #[cold]
     fn poll_on(&mut self) -> Option<Event> {
         loop {
-            let Completions::Own { send, recv, .. } = &mut self.completions else { return None };
-            let event = match recv.next() {
-                Some(Consumed { entry, good }) => self.any_recv(entry, good),
-                None => match send.next()? {
-                    Consumed { entry, good: true } => self.good(entry, |_| Rest::NONE),
-                    Consumed { entry, good: false } => self.odd_send(entry),
+            let event = match self.completions.recv.next() {
+                Some(consumed) => self.any_recv(consumed),
+                None => match self.completions.send.next() {
+                    Some(Consumed { entry, good: true }) => self.good(entry, Rest::NONE),
+                    Some(Consumed { entry, good: false }) => self.odd_send(entry),
+                    None => {
+                        self.announce_forgotten();
+                        return None;
+                    }
                 },
             };
             if event.is_some() {
@@ -102,48 +158,60 @@ impl<P: Provider> Inner<P> {
         }
     }
 
-    #[inline(never)]
-    fn poll_shared(&mut self) -> Option<Event> {
-        loop {
-            let Completions::One(queue) = &mut self.completions else { return None };
-            let Consumed { entry, good } = queue.next()?;
-            if good {
-                if let Some(event) = self.good(entry, |inner| inner.completions.rest()) {
-                    return Some(event);
-                }
-            } else if let Some(event) = self.odd(entry, self.completions.rest()) {
-                return Some(event);
-            }
+    /// Of its own receive queue, or of that for both, what was consumed.
+    fn any_recv(&mut self, Consumed { entry, good }: Consumed) -> Option<Event> {
+        let rest = self.completions.recv.rest();
+        match good {
+            true => self.good(entry, rest),
+            // What is in a queue for receives alone is taken for nothing else.
+            false if self.completions.are == Are::Two => self.odd_recv(entry, rest),
+            false => self.odd(entry, rest),
         }
     }
 
-    /// A success of this queue pair, of either queue. `rest` is asked only where it matters.
+    /// Of a completion queue that others' completions are in too, what was consumed of this queue pair.
+    pub(crate) fn any(&mut self, Consumed { entry, good }: Consumed, queue: &CompletionQueue) -> Option<Event> {
+        if good { self.good(entry, queue.rest()) } else { self.odd(entry, queue.rest()) }
+    }
+
+    /// A plain completion of this queue pair, of either queue, in what `wrap` makes of the event; `None` if it is another
+    /// one, or of nothing: then nothing was done.
     #[inline(always)]
-    pub(crate) fn good(&mut self, entry: Entry, rest: impl FnOnce(&Self) -> Rest) -> Option<Event> {
-        match entry.flags() & flags::QUEUE_MASK {
-            flags::QUEUE_SEND => {
-                if let Some(operation) = self.send.current(&entry) {
-                    return sent(entry, operation);
-                }
-            }
-            flags::QUEUE_RECV => {
-                let header = self.identity.header;
-                if let Some(receive) = self.recv.current(entry.req_id()) {
-                    if is_plain(&entry, &receive, header) {
-                        return received(entry, receive, header);
-                    }
-                    let rest = rest(self);
-                    return self.arrived(entry, rest);
-                }
-            }
-            _ => {}
+    pub(crate) fn plain<R>(&mut self, entry: &Entry, wrap: impl FnOnce(Event) -> R) -> Option<R> {
+        let kind = entry.flags() & flags::QUEUE_MASK;
+        if kind == flags::QUEUE_SEND {
+            let operation = self.send.current(entry, control1::OP_SEND)?;
+            return Some(wrap(sent(operation)));
+        }
+        if kind != flags::QUEUE_RECV {
+            return None;
+        }
+        let header = self.identity.header;
+        let receive = self.recv.current(entry.req_id())?;
+        if is_plain(entry, &receive, header) { Some(wrap(received(entry, receive, header))) } else { None }
+    }
+
+    /// A success of this queue pair, of either queue.
+    #[inline(never)]
+    fn good(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
+        if entry.flags() & flags::QUEUE_MASK == flags::QUEUE_SEND {
+            let op = entry.op();
+            return match self.send.current(&entry, op) {
+                Some(operation) if op == control1::OP_SEND => Some(sent(operation)),
+                Some(operation) if op == control1::OP_RDMA_WRITE => Some(written(operation)),
+                Some(operation) if op == control1::OP_RDMA_READ => Some(read(operation)),
+                _ => self.stale(),
+            };
+        }
+        if entry.flags() & flags::QUEUE_MASK == flags::QUEUE_RECV && self.recv.current(entry.req_id()).is_some() {
+            return self.arrived(entry, rest);
         }
         self.stale()
     }
 
     /// Of either queue, what is not simply good.
     #[cold]
-    pub(crate) fn odd(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
+    fn odd(&mut self, entry: Entry, rest: Rest) -> Option<Event> {
         match entry.flags() & flags::QUEUE_MASK {
             flags::QUEUE_SEND => self.odd_send(entry),
             flags::QUEUE_RECV => self.odd_recv(entry, rest),
@@ -284,24 +352,31 @@ fn is_plain(entry: &Entry, receive: &InFlight<'_>, header: u8) -> bool {
         && len >= header.into()
 }
 
-// What looks is in its caller, what makes events is not. Each is made where it is returned: it is large, and every
-// detour moves it.
+// Each with the variant that it makes, from parts: a whole `Done` would be moved into it.
 
-#[inline(never)]
-fn sent(entry: Entry, operation: InFlight<'_>) -> Option<Event> {
-    let done = take(operation.finish());
-    Some(match entry.op() {
-        control1::OP_RDMA_WRITE => Event::Written(done),
-        control1::OP_RDMA_READ => Event::Read(done),
-        _ => Event::Sent(done),
-    })
+#[inline(always)]
+fn sent(operation: InFlight<'_>) -> Event {
+    let Done { token, buffers } = take(operation.finish());
+    Event::Sent(Done { token, buffers })
 }
 
-#[inline(never)]
-fn received(entry: Entry, receive: InFlight<'_>, header: u8) -> Option<Event> {
+#[inline(always)]
+fn written(operation: InFlight<'_>) -> Event {
+    let Done { token, buffers } = take(operation.finish());
+    Event::Written(Done { token, buffers })
+}
+
+#[inline(always)]
+fn read(operation: InFlight<'_>) -> Event {
+    let Done { token, buffers } = take(operation.finish());
+    Event::Read(Done { token, buffers })
+}
+
+#[inline(always)]
+fn received(entry: &Entry, receive: InFlight<'_>, header: u8) -> Event {
     let Done { token, buffers } = take(receive.finish());
     let from = Sender::Known { ahn: Ahn(entry.ah()), qpn: Qpn(entry.src_qpn()) };
-    Some(Event::Received(Received { token, len: entry.length().into(), header, imm: entry.imm(), from, buffers }))
+    Event::Received(Received { token, len: entry.length().into(), header, imm: entry.imm(), from, buffers })
 }
 
 #[inline(always)]

@@ -111,7 +111,7 @@ fn counted(case: usize, function: &str) -> Result<u64, String> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(format!("--toggle-collect={function}"));
     if function.contains("events") {
-        command.arg("--toggle-collect=uncounted");
+        command.args(["--toggle-collect=uncounted", "--toggle-collect=uncounted_of"]);
     }
     let output = command
         .arg(program)
@@ -204,17 +204,22 @@ fn count_event(qp: &mut Qp) -> Option<Event> {
 /// What is done with the events of a run. It toggles the counting too, and so is left out.
 #[unsafe(no_mangle)]
 #[inline(never)]
-fn uncounted(events: &mut Vec<Event>, event: Event) {
-    events.push(event);
+fn uncounted(events: &mut Vec<Event>, polled: Option<Event>) {
+    events.extend(polled);
+}
+
+/// Likewise, of a group.
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn uncounted_of(events: &mut Vec<Event>, polled: Option<(MemberId, Event)>) {
+    events.extend(polled.map(|(_, event)| event));
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn count_events(qp: &mut Qp, events: &mut Vec<Event>) {
     for _ in 0..BATCH {
-        if let Some(event) = qp.poll() {
-            uncounted(events, event);
-        }
+        uncounted(events, qp.poll());
     }
 }
 
@@ -252,9 +257,7 @@ fn count_group_event(group: &mut Pairs) -> Option<(MemberId, Event)> {
 #[inline(never)]
 fn count_group_events(group: &mut Pairs, events: &mut Vec<Event>) {
     for _ in 0..BATCH {
-        if let Some((_, event)) = group.poll() {
-            uncounted(events, event);
-        }
+        uncounted_of(events, group.poll());
     }
 }
 
