@@ -87,6 +87,12 @@ impl PdId {
         static LAST: AtomicU32 = AtomicU32::new(0);
         next(&LAST, Limit::ProtectionDomains).map(Self)
     }
+
+    /// 0 if both are the same.
+    #[inline(always)]
+    pub(crate) fn differs(self, other: Self) -> u32 {
+        self.0 ^ other.0
+    }
 }
 
 impl DeviceId {

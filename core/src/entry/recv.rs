@@ -33,9 +33,9 @@ pub mod descriptor_flags {
     pub const LAST: u32 = 1 << 31;
 }
 
-/// The second quad: request id, flags, and what a send descriptor's first has, of whose length 16 bits count.
+/// The second quad less request id and flags, of what a send descriptor's first has: the length, of at most 16 bits (R12),
+/// stands 16 bits higher.
 #[inline(always)]
-pub(crate) fn tail(req_id: u16, length_and_key: Quad, flags: u32) -> Quad {
-    let (length, key) = (length_and_key & 0xFFFF, length_and_key & !0xFFFF_FFFF);
-    Quad::from(req_id) | length << 16 | key | Quad::from(flags) << 32
+pub(crate) fn tail(length_and_key: Quad) -> Quad {
+    length_and_key.wrapping_add((length_and_key & 0xFFFF) * 0xFFFF)
 }

@@ -65,13 +65,20 @@ impl Buffers {
 
     /// The slice of an operation that had one buffer; of two, the first, and the second is dropped.
     #[inline]
-    pub fn into_slice(mut self) -> Option<Slice> {
+    pub fn into_slice(self) -> Option<Slice> {
         if self.tag == Tag::one(BufferKind::SLICE) {
             let this = ManuallyDrop::new(self);
             // SAFETY: of an operation that is in flight no more, by `from_raw`, and nobody else uses it: nothing is
             // dropped here.
             return Some(unsafe { this.raw[0].into_slice() });
         }
+        self.into_first_slice()
+    }
+
+    /// Apart, or its registers are saved where nothing of it is needed.
+    #[cold]
+    #[inline(never)]
+    fn into_first_slice(mut self) -> Option<Slice> {
         self.take_slice()
     }
 

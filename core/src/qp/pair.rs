@@ -232,7 +232,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 
     /// The next completion: an operation done, an arrival, or a failure. `None` if there is none yet.
     ///
-    /// A software device advances here.
+    /// Of two completion queues the one that had something last is looked at first, until it was read once around: the
+    /// other waits for no longer than that. A software device advances here.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.inner.poll()

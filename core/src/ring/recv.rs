@@ -8,11 +8,15 @@ use core::sync::atomic::AtomicU32;
 use super::barrier::ring_recv_doorbell;
 use super::slots::RECV;
 use super::{AtomicWord, Finished, InFlight, Slots, store_quad};
-use crate::entry::{descriptor_flags, recv_tail};
+use crate::entry::{Quad, descriptor_flags, recv_tail};
 use crate::memory::{RawBuffer, Tag};
 use crate::provider::RecvRing;
 
 const QUADS: usize = 2;
+
+/// Flags at their place in the second quad.
+const FIRST: Quad = (descriptor_flags::FIRST as Quad) << 32;
+const LAST: Quad = (descriptor_flags::LAST as Quad) << 32;
 
 /// A receive queue: one descriptor for each buffer, one doorbell for a list of receives.
 #[derive(Debug)]
@@ -22,8 +26,8 @@ pub(crate) struct RecvQueue {
     producer: u32,
     mask: u32,
     slots: Slots,
-    /// The generation of request ids.
-    generation: u16,
+    /// What the second quad of a receive's only descriptor has beside length and key: generation and flags.
+    control: Quad,
     max_buffers: u8,
     doorbell: NonNull<AtomicU32>,
 }
@@ -41,7 +45,7 @@ impl RecvQueue {
             entries: ring.entries,
             producer: 0,
             mask: ring.descriptors - 1,
-            generation: slots.generation().0,
+            control: Quad::from(slots.generation().0) | FIRST | LAST,
             slots,
             max_buffers: ring.max_sge,
             doorbell: ring.doorbell,
@@ -69,20 +73,21 @@ impl RecvQueue {
         let Some(slot) = self.slots.vacant() else {
             return false;
         };
-        let req_id = slot.index() | self.generation;
+        let index = slot.index();
         slot.begin_recv(token, tag, room, buffers);
-        let entries = self.entries;
-        for (index, buffer) in buffers.iter().take(count).enumerate() {
-            let first = if index == 0 { descriptor_flags::FIRST } else { 0 };
-            let last = if index + 1 == count { descriptor_flags::LAST } else { 0 };
-            let req_id = if index == 0 { req_id } else { 0 };
+        let mut head = self.control | Quad::from(index);
+        for (nth, buffer) in buffers.iter().take(count).enumerate() {
+            if nth + 1 < count {
+                head ^= LAST;
+            }
             let at = (self.producer & self.mask) as usize * QUADS;
             // SAFETY: masked to the ring.
-            unsafe { store_quad(entries, at, buffer.addr) };
-            let tail = recv_tail(req_id, buffer.length_and_key, first | last);
+            unsafe { store_quad(self.entries, at, buffer.addr) };
             // SAFETY: the other half of that descriptor.
-            unsafe { store_quad(entries, at + 1, tail) };
+            unsafe { store_quad(self.entries, at + 1, recv_tail(buffer.length_and_key) | head) };
             self.producer = self.producer.wrapping_add(1);
+            // Only the first has the request id.
+            head = LAST;
         }
         true
     }

@@ -212,6 +212,12 @@ impl SendQueue {
         self.open = false;
     }
 
+    /// Ends the batch, of which nothing is left to announce.
+    #[inline(always)]
+    pub(crate) fn end_batch(&mut self) {
+        self.open = false;
+    }
+
     /// Takes the batch back, which the device has not seen, first to last.
     pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
         let count = self.staged();
@@ -225,7 +231,7 @@ impl SendQueue {
         let stride = words >> (self.slots.depth().trailing_zeros() & 31);
         // SAFETY: masked to the ring.
         self.next = unsafe { self.base.add(self.at() * stride) };
-        // Nobody polled since it was begun: who polls or posts announces a batch that was forgotten before.
+        // Nobody polled since it was begun, as it borrows the queue pair: one that was forgotten is not taken back.
         Unstaged { slots: &mut self.slots, next: self.first, left: count }
     }
 

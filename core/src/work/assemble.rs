@@ -144,7 +144,7 @@ where
     where
         Self: 'p,
     {
-        rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, Raw::one(self.source))
+        rdma_parts::<K::Entries, _, _>(self.to, control1::OP_RDMA_WRITE, self.imm, self.remote, self.source)
     }
 }
 
@@ -172,7 +172,7 @@ where
     where
         Self: 'p,
     {
-        rdma_parts::<K::Entries, _>(self.to, control1::OP_RDMA_READ, NoImm, self.remote, Raw::one(self.target))
+        rdma_parts::<K::Entries, _, _>(self.to, control1::OP_RDMA_READ, NoImm, self.remote, self.target)
     }
 }
 
@@ -200,25 +200,40 @@ fn check_source<S: SendSource>(source: &S, to: &PeerCore, qp: &Identity) -> Resu
 
 #[inline(always)]
 fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
-    check_owner(to, qp)?;
-    if local.domain() != qp.pd {
-        return Err(Error::ForeignDomain { of: local.domain(), domain: qp.pd });
+    // All that must be equal in one, before anything else: what is compared needs no register after that.
+    let wrong = (to.owner ^ qp.id) | local.domain().differs(qp.pd);
+    if u64::from(wrong) | foreign(remote, to) != 0 {
+        check_owner(to, qp)?;
+        if local.domain() != qp.pd {
+            return Err(Error::ForeignDomain { of: local.domain(), domain: qp.pd });
+        }
+        check_remote_len(local.bytes() as u64, remote, qp)?;
+        return Err(Error::WindowOfAnotherPeer);
     }
-    check_remote(local.bytes() as u64, remote, to, qp)
+    check_remote_len(local.bytes() as u64, remote, qp)
 }
 
 #[inline(always)]
 fn check_remote(len: u64, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
+    check_remote_len(len, remote, qp)?;
+    if foreign(remote, to) == 0 { Ok(()) } else { Err(Error::WindowOfAnotherPeer) }
+}
+
+#[inline(always)]
+fn check_remote_len(len: u64, remote: &Remote, qp: &Identity) -> Result<(), Error> {
     if len > qp.max_rdma {
         return Err(Error::AboveLimit { what: Limit::RdmaBytes, asked: len, limit: qp.max_rdma });
     }
     if len > remote.len {
         return Err(Error::OutOfBounds { offset: 0, len, within: remote.len });
     }
-    if remote.granter != to.address || bits(remote.incarnation) != bits(to.incarnation) {
-        return Err(Error::WindowOfAnotherPeer);
-    }
     Ok(())
+}
+
+/// 0 if the window is the peer's.
+#[inline(always)]
+fn foreign(remote: &Remote, to: &PeerCore) -> u64 {
+    u64::from(remote.granter ^ to.address) | (bits(remote.incarnation) ^ bits(to.incarnation))
 }
 
 /// Compared as one number, which an `Option` is not.
@@ -235,9 +250,17 @@ fn send_parts<E: EntrySize, I: Immediate>(to: &PeerCore, imm: I, raw: Raw) -> Pa
 }
 
 #[inline(always)]
-fn rdma_parts<E: EntrySize, I: Immediate>(to: &PeerCore, op: u8, imm: I, remote: Remote, raw: Raw) -> Parts<'_, E> {
+fn rdma_parts<E: EntrySize, I: Immediate, B: OneBuffer>(
+    to: &PeerCore,
+    op: u8,
+    imm: I,
+    remote: Remote,
+    buffer: B,
+) -> Parts<'_, E> {
+    let remote = [length_and_key(buffer.bytes() as u32, remote.rkey.0), remote.addr];
+    let raw = Raw::one(buffer);
     let [local, _] = raw.buffers;
-    let data = [length_and_key(local.len(), remote.rkey.0), remote.addr, local.length_and_key, local.addr];
+    let data = [remote[0], remote[1], local.length_and_key, local.addr];
     parts(to, op, 0, imm, 1, E::buffers(data), raw)
 }
 

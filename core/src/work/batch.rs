@@ -14,8 +14,8 @@ use crate::{Error, Refused, Token};
 /// Operations that go out together: of any kind, to any peers of the queue pair.
 ///
 /// The device sees nothing of it until [`Batch::submit`]. Dropped, it is as if it never was, except that the
-/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next operation, poll
-/// or move.
+/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next operation or move,
+/// or a poll that finds nothing.
 #[must_use = "a batch does nothing until it is submitted, and dropping it drops its slices"]
 pub struct Batch<'q, P: Provider, K> {
     inner: &'q mut Inner<P>,
@@ -41,8 +41,13 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
             let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
             return Err(Refused::new(operation.into_source(), error));
         }
-        let parts = self.inner.checked::<K, O>(operation)?;
-        let staged = self.inner.send.write(token.0, parts);
+        if let Err(error) = operation.check(&self.inner.identity) {
+            return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
+        }
+        if self.inner.send.is_full() {
+            return Err(Refused::new(operation.into_source(), self.inner.why_full()));
+        }
+        let staged = self.inner.send.write(token.0, operation.into_parts());
         debug_assert!(staged, "there was room");
         Ok(())
     }

@@ -28,11 +28,14 @@ impl<P: Provider> Inner<P> {
     }
 
     /// A batch that was forgotten goes out now, or what waits for it would wait for ever; and whatever is staged
-    /// next counts on it, as the doorbell counts entries.
+    /// next counts on it, as the doorbell counts entries. A poll that finds something leaves it: the next one will.
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
         if self.send.batch_is_open() {
-            self.announce_staged();
+            if self.send.staged() > 0 {
+                self.announce_staged();
+            }
+            self.send.end_batch();
         }
     }
 
@@ -342,14 +345,11 @@ impl<P: Provider> Inner<P> {
     }
 }
 
-/// Whether an arrival is a message of a known sender that fits.
+/// Whether a SEND that arrived is of a known sender, and fits.
 #[inline(always)]
 fn is_plain(entry: &Entry, receive: &InFlight<'_>, header: u8) -> bool {
     let len = entry.length();
-    entry.op() == control1::OP_SEND
-        && entry.ah() != Ahn::UNKNOWN.0
-        && u32::from(len) <= receive.room()
-        && len >= header.into()
+    entry.ah() != Ahn::UNKNOWN.0 && u32::from(len) <= receive.room() && len >= header.into()
 }
 
 // Each with the variant that it makes, from parts: a whole `Done` would be moved into it.

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use super::assemble::Parts;
 use super::source::Raw;
 use super::{Batch, Operation, RecvTarget};
 use crate::caps::sealed::Sealed;
@@ -64,8 +63,14 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanSend,
     {
+        if let Err(error) = operation.check(&self.inner.identity) {
+            return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
+        }
         self.inner.announce_forgotten();
-        let parts = self.inner.checked::<K, O>(operation)?;
+        if self.inner.send.is_full() {
+            return Err(Refused::new(operation.into_source(), self.inner.why_full()));
+        }
+        let parts = operation.into_parts();
         let written = self.inner.send.write(token.0, parts);
         debug_assert!(written, "there was room");
         self.inner.announce_send();
@@ -147,23 +152,14 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Checks an operation: it may be written to the send queue, which has room, and nowhere else.
-    #[inline(always)]
-    pub(super) fn checked<'p, K: QpKind, O: Operation<K> + 'p>(
-        &self,
-        operation: O,
-    ) -> Result<Parts<'p, K::Entries>, Refused<O::Source>> {
-        if self.send.is_full() {
-            return Err(Refused::new(operation.into_source(), self.why_full()));
-        }
-        if let Err(error) = operation.check(&self.identity) {
-            return Err(Refused::new(operation.into_source(), error));
-        }
-        Ok(operation.into_parts())
+    /// Why an operation is refused that cannot be posted here: that there is no room comes first.
+    #[cold]
+    pub(super) fn why_refused(&self, error: Error) -> Error {
+        if self.send.is_full() { self.why_full() } else { error }
     }
 
     #[cold]
-    fn why_full(&self) -> Error {
+    pub(super) fn why_full(&self) -> Error {
         if self.send.has_failed() {
             return Error::QueueFailed;
         }
