@@ -211,7 +211,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
                 let member = MemberId { index: index as u16, id: inner.identity.id };
                 if inner.identity.qpn.0 == qpn {
                     // Made within the pair: an event is large, and would be moved into it.
-                    if let Some(found) = inner.plain(&entry, |event| (member, event)) {
+                    if let Some(found) = inner.plain::<K, _>(&entry, |event| (member, event)) {
                         return Some(found);
                     }
                 }

@@ -236,7 +236,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// other waits for no longer than that. A software device advances here.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
-        self.inner.poll()
+        self.inner.poll::<K>()
     }
 
     /// Arms its completion queues, for an event on their channel at the next completion of each, and polls once more
@@ -254,7 +254,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         P: Arms,
     {
         self.inner.arm()?;
-        Ok(self.inner.poll())
+        Ok(self.inner.poll::<K>())
     }
 
     /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
@@ -347,7 +347,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         }
         // The deadline ends the waiting, not what is here already; as much as the queues hold, for a peer may go on.
         for _ in 0..qp.inner.completions.entries() {
-            let Some(event) = qp.inner.poll_ready() else { break };
+            let Some(event) = qp.inner.poll_ready::<K>() else { break };
             sink(event);
         }
         let reclaimed = qp.in_flight();

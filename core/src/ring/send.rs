@@ -212,12 +212,6 @@ impl SendQueue {
         self.open = false;
     }
 
-    /// Ends the batch, of which nothing is left to announce.
-    #[inline(always)]
-    pub(crate) fn end_batch(&mut self) {
-        self.open = false;
-    }
-
     /// Takes the batch back, which the device has not seen, first to last.
     pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
         let count = self.staged();

@@ -10,19 +10,19 @@ use crate::entry::{completion_flags as flags, control1};
 use crate::memory::Buffers;
 use crate::peer::Sender;
 use crate::provider::Provider;
-use crate::qp::{Are, Completions, Inner, QpType};
+use crate::qp::{Are, Completions, Inner, QpKind, QpType};
 use crate::ring::{CompletionQueue, Consumed, Entry, Finished, InFlight, Rest, Seen, Taken};
 use crate::status::CompletionStatus;
 use crate::{Ahn, Gid, Qpn, Token};
 
 impl<P: Provider> Inner<P> {
     #[inline(always)]
-    pub(crate) fn poll(&mut self) -> Option<Event> {
+    pub(crate) fn poll<K: QpKind>(&mut self) -> Option<Event> {
         self.provider.progress();
         if !P::HAS_CQ_DOORBELL {
-            return self.poll_ready();
+            return self.poll_ready::<K>();
         }
-        let event = self.poll_ready();
+        let event = self.poll_ready::<K>();
         self.tell_consumed();
         event
     }
@@ -32,16 +32,14 @@ impl<P: Provider> Inner<P> {
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
         if self.send.batch_is_open() {
-            if self.send.staged() > 0 {
-                self.announce_staged();
-            }
-            self.send.end_batch();
+            // Of one that had nothing in it, the doorbell says what it said before.
+            self.announce_staged();
         }
     }
 
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
-    pub(crate) fn poll_ready(&mut self) -> Option<Event> {
+    pub(crate) fn poll_ready<K: QpKind>(&mut self) -> Option<Event> {
         self.collect();
         let Completions { send, recv, sends_first, .. } = &mut self.completions;
         if *sends_first {
@@ -50,11 +48,11 @@ impl<P: Provider> Inner<P> {
             }
             if let Some(seen) = recv.peek() {
                 *sends_first = false;
-                return self.next_recv(seen);
+                return self.next_recv::<K>(seen);
             }
         } else {
             if let Some(seen) = recv.peek() {
-                return self.next_recv(seen);
+                return self.next_recv::<K>(seen);
             }
             if let Some(seen) = send.peek() {
                 *sends_first = true;
@@ -100,18 +98,17 @@ impl<P: Provider> Inner<P> {
 
     /// Of its own receive queue, or of that for both, what was seen; if it is nothing, what comes next.
     #[inline(always)]
-    fn next_recv(&mut self, seen: Seen) -> Option<Event> {
+    fn next_recv<K: QpKind>(&mut self, seen: Seen) -> Option<Event> {
         let Completions { recv, are, sends_first, .. } = &mut self.completions;
         let taken = recv.consume(seen, || *sends_first = true);
         if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two) {
-            let header = self.identity.header;
             if let Some(receive) = self.recv.in_flight(entry.req_id()) {
-                if is_plain(&entry, &receive, header) {
-                    return Some(received(&entry, receive, header));
+                if is_plain(&entry, &receive, K::TYPE.header()) {
+                    return Some(received(&entry, receive, K::TYPE.header()));
                 }
             }
         }
-        self.any_or_next(taken)
+        self.any_or_next::<K>(taken)
     }
 
     /// Of its own send queue, what does not end an operation well; if it is nothing, what comes next.
@@ -123,12 +120,12 @@ impl<P: Provider> Inner<P> {
 
     /// Of the queue for both, or what is no plain message; if it is nothing, what comes next.
     #[inline(never)]
-    fn any_or_next(&mut self, taken: Taken) -> Option<Event> {
+    fn any_or_next<K: QpKind>(&mut self, taken: Taken) -> Option<Event> {
         let Completions { recv, are, .. } = &self.completions;
         if *are == Are::One {
             // Its number and generation are compared with the queue pair's here, as far as the queue does not.
             if let Some(entry) = recv.plain(taken) {
-                if let Some(event) = self.plain(&entry, |event| event) {
+                if let Some(event) = self.plain::<K, _>(&entry, |event| event) {
                     return Some(event);
                 }
             }
@@ -180,7 +177,7 @@ impl<P: Provider> Inner<P> {
     /// A plain completion of this queue pair, of either queue, in what `wrap` makes of the event; `None` if it is another
     /// one, or of nothing: then nothing was done.
     #[inline(always)]
-    pub(crate) fn plain<R>(&mut self, entry: &Entry, wrap: impl FnOnce(Event) -> R) -> Option<R> {
+    pub(crate) fn plain<K: QpKind, R>(&mut self, entry: &Entry, wrap: impl FnOnce(Event) -> R) -> Option<R> {
         let kind = entry.flags() & flags::QUEUE_MASK;
         if kind == flags::QUEUE_SEND {
             let operation = self.send.current(entry, control1::OP_SEND)?;
@@ -189,8 +186,8 @@ impl<P: Provider> Inner<P> {
         if kind != flags::QUEUE_RECV {
             return None;
         }
-        let header = self.identity.header;
         let receive = self.recv.current(entry.req_id())?;
+        let header = K::TYPE.header();
         if is_plain(entry, &receive, header) { Some(wrap(received(entry, receive, header))) } else { None }
     }
 
