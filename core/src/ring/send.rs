@@ -152,19 +152,19 @@ impl SendQueue {
         };
         // A copy, as stores through it could change it for all that the compiler knows.
         let entry = self.next;
-        // SAFETY: of the next entry, which is in the ring.
-        unsafe { store_quad(entry, 0, parts.first() | Quad::from(slot.index()) | self.control) };
-        // SAFETY: likewise.
-        unsafe { store_quad(entry, 1, parts.second()) };
-        // SAFETY: likewise.
-        unsafe { store_quad(entry, 2, parts.third()) };
-        // SAFETY: likewise.
-        unsafe { store_quad(entry, 3, self.life) };
+        let store = |quad: usize, value: Quad| {
+            // SAFETY: below, a quad of the next entry, which is in the ring: one of its first four, or of the data behind
+            // them, which it has room for by `new`'s contract.
+            unsafe { store_quad(entry, quad, value) }
+        };
+        store(0, parts.first() | Quad::from(slot.index()) | self.control);
+        store(1, parts.second());
+        store(2, parts.third());
+        store(3, self.life);
         let SendParts { op, data, tag, buffers, .. } = parts;
         let data = data.as_ref();
-        for (quad, value) in data.iter().enumerate() {
-            // SAFETY: another quad of that entry, which has these by `new`'s contract.
-            unsafe { store_quad(entry, 4 + quad, *value) };
+        for (nth, value) in data.iter().enumerate() {
+            store(4 + nth, *value);
         }
         // Last, when little else is held in registers.
         slot.begin(token, op, tag, buffers);

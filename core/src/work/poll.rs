@@ -83,15 +83,17 @@ impl<P: Provider> Inner<P> {
     #[inline(never)]
     fn next_rdma(&mut self, taken: Taken) -> Option<Event> {
         let Consumed { entry, good } = self.completions.send.decoded(taken);
-        if good && entry.op() == control1::OP_RDMA_WRITE {
-            if let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_WRITE) {
-                return Some(written(operation));
-            }
+        if good
+            && entry.op() == control1::OP_RDMA_WRITE
+            && let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_WRITE)
+        {
+            return Some(written(operation));
         }
-        if good && entry.op() == control1::OP_RDMA_READ {
-            if let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_READ) {
-                return Some(read(operation));
-            }
+        if good
+            && entry.op() == control1::OP_RDMA_READ
+            && let Some(operation) = self.send.in_flight(&entry, control1::OP_RDMA_READ)
+        {
+            return Some(read(operation));
         }
         self.odd_send_or_next(entry, good)
     }
@@ -101,12 +103,11 @@ impl<P: Provider> Inner<P> {
     fn next_recv<K: QpKind>(&mut self, seen: Seen) -> Option<Event> {
         let Completions { recv, are, sends_first, .. } = &mut self.completions;
         let taken = recv.consume(seen, || *sends_first = true);
-        if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two) {
-            if let Some(receive) = self.recv.in_flight(entry.req_id()) {
-                if is_plain(&entry, &receive, K::TYPE.header()) {
-                    return Some(received(&entry, receive, K::TYPE.header()));
-                }
-            }
+        if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two)
+            && let Some(receive) = self.recv.in_flight(entry.req_id())
+            && is_plain(&entry, &receive, K::TYPE.header())
+        {
+            return Some(received(&entry, receive, K::TYPE.header()));
         }
         self.any_or_next::<K>(taken)
     }
@@ -124,10 +125,10 @@ impl<P: Provider> Inner<P> {
         let Completions { recv, are, .. } = &self.completions;
         if *are == Are::One {
             // Its number and generation are compared with the queue pair's here, as far as the queue does not.
-            if let Some(entry) = recv.plain(taken) {
-                if let Some(event) = self.plain::<K, _>(&entry, |event| event) {
-                    return Some(event);
-                }
+            if let Some(entry) = recv.plain(taken)
+                && let Some(event) = self.plain::<K, _>(&entry, |event| event)
+            {
+                return Some(event);
             }
         }
         let consumed = self.completions.recv.decoded(taken);
