@@ -14,6 +14,10 @@ entries! {
         if flags != 0 {
             return Err(INVALID_VALUE);
         }
+        // For a program that starts with it: nothing could be set before.
+        if let Some(code) = std::env::var("FAKECUDA_FAIL_INIT").ok().and_then(|code| code.parse().ok()) {
+            return Err(code);
+        }
         fake.initialised = true;
         Ok(())
     }
