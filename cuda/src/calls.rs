@@ -151,12 +151,17 @@ impl Driver {
     }
 
     /// Attributes of an address, each as wide as `u64`, in their order; an address that is not CUDA's has zeros.
-    pub(crate) fn pointer_attributes<const N: usize>(self, which: [i32; N], address: Address) -> Result<[u64; N], Failed> {
+    pub(crate) fn pointer_attributes<const N: usize>(
+        self,
+        which: [i32; N],
+        address: Address,
+    ) -> Result<[u64; N], Failed> {
         let (mut which, mut values) = (which, [0u64; N]);
         let mut data = values.each_mut().map(|value| core::ptr::from_mut(value).cast::<c_void>());
         // SAFETY: as many attributes and answers as it is told; no attribute asked for here has more than eight bytes,
         // and those with fewer leave the rest, zeros, which come behind on both machines.
-        let code = unsafe { self.table.cuPointerGetAttributes(N as u32, which.as_mut_ptr(), data.as_mut_ptr(), address) };
+        let code =
+            unsafe { self.table.cuPointerGetAttributes(N as u32, which.as_mut_ptr(), data.as_mut_ptr(), address) };
         self.answered("cuPointerGetAttributes", code).map(|()| values)
     }
 

@@ -195,9 +195,9 @@ impl fmt::Display for Attempt {
             Self::Export(failed) => failed.fmt(f),
             Self::TooOld(needs) => needs.fmt(f),
             Self::Unsupported => f.write_str("the GPU's driver exports none: the open kernel modules do"),
-            Self::Register(efa_core::Error::Device { errno: 524, .. }) => {
-                f.write_str("errno 524: NVIDIA's driver does not let this device reach the GPU across this PCIe topology")
-            }
+            Self::Register(efa_core::Error::Device { errno: 524, .. }) => f.write_str(
+                "errno 524: NVIDIA's driver does not let this device reach the GPU across this PCIe topology",
+            ),
             Self::Register(error) => error.fmt(f),
         }
     }

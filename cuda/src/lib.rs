@@ -14,7 +14,7 @@
 //!
 //! # type Srd = efa_core::qp::Srd<{ efa_core::qp::ops::SEND }>;
 //! # fn run(pd: &ProtectionDomain<efa_os::Device>, a: &mut efa_core::qp::Endpoint<efa_os::Device, Srd>,
-//! #     to_b: &efa_core::peer::Peer<Srd>, tensor: BorrowedDevice, raw: usize) -> Result<(), Box<dyn std::error::Error>> {
+//! #     to_b: &efa_core::peer::Peer<efa_core::peer::Mutual>, tensor: BorrowedDevice, raw: usize) -> Result<(), Box<dyn std::error::Error>> {
 //! let driver = Driver::load()?;
 //! let (region, memory) = driver.register(pd, tensor)?;
 //! // SAFETY: a stream of the program's, which outlives this handle.
@@ -61,7 +61,8 @@ pub use driver::{Device, Driver, Report, Scope, WritesOrdered};
 pub use error::{Attempt, Error, Failed, Refused};
 pub use loader::{LoadError, NeedsDriver};
 pub use memory::{
-    Access, BorrowedDevice, Exported, GpuExposed, GpuRegion, MemoryInfo, MemorySort, Owner, ReadOnly, SyncMemops, Writable,
+    Access, BorrowedDevice, Exported, GpuExposed, GpuRegion, MayBeWritten, MemoryInfo, MemorySort, Owner, ReadOnly,
+    SyncMemops, Writable,
 };
 pub use order::{
     Arrival, Completed, Holder, Inbound, Outbound, Postable, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible,

@@ -18,7 +18,8 @@ fn borrowed(address: u64, len: usize) -> BorrowedDevice {
 #[test]
 fn each_kind_of_memory_is_told_from_the_others_and_from_what_is_none() {
     let fake = Fake::new();
-    let sort = |va, len| fake.driver.classify(va, len).map(|info| (info.sort, info.device.ordinal(), info.has_context()));
+    let sort =
+        |va, len| fake.driver.classify(va, len).map(|info| (info.sort, info.device.ordinal(), info.has_context()));
     assert_eq!(sort(fake.malloc(512), 512), Ok((MemorySort::Allocation, 0, true)));
     assert_eq!(sort(fake.alloc(VIRTUAL, 1, 6 * MIB), 6 * MIB), Ok((MemorySort::Virtual, 1, false)));
     assert_eq!(sort(fake.alloc(POOL, 0, MIB), MIB), Ok((MemorySort::Pool, 0, false)));
@@ -64,7 +65,10 @@ fn an_export_has_the_hosts_pages_around_the_range_and_says_where_in_them_it_begi
     // A hole in it, or a pool's memory, cannot be.
     let va = fake.alloc(WITH_A_HOLE, 0, 6 * MIB);
     let Err(Error::Call(failed)) = fake.driver.export(&borrowed(va, 6 * MIB)) else { panic!("exported") };
-    assert_eq!((failed.call, failed.code, failed.name), ("cuMemGetHandleForAddressRange", 1, "CUDA_ERROR_INVALID_VALUE"));
+    assert_eq!(
+        (failed.call, failed.code, failed.name),
+        ("cuMemGetHandleForAddressRange", 1, "CUDA_ERROR_INVALID_VALUE")
+    );
     let va = fake.alloc(POOL, 0, MIB);
     let Err(Error::Call(failed)) = fake.driver.export(&borrowed(va, MIB)) else { panic!("exported") };
     assert_eq!((failed.code, failed.text), (801, "operation not supported"));
@@ -78,7 +82,8 @@ fn h25_an_export_that_is_refused_is_tried_with_the_other_flag_and_the_first_refu
     fake.fail("cuMemGetHandleForAddressRange", 801, 1);
     fake.driver.export(&borrowed(va, 4096)).unwrap();
     let log = fake.log();
-    let flags: Vec<&str> = log.iter().filter_map(|line| line.split_once("sort=1 flags=")).map(|(_, flags)| flags).collect();
+    let flags: Vec<&str> =
+        log.iter().filter_map(|line| line.split_once("sort=1 flags=")).map(|(_, flags)| flags).collect();
     assert_eq!(flags, ["0", "1"]);
     // A driver that does not know the flag is never asked with it.
     fake.set("version", 12070);
@@ -177,7 +182,10 @@ fn a_device_tells_what_it_can_do_and_gives_a_proof_of_order_only_as_wide_as_it_s
     }
     fake.fail("cuDeviceGetAttribute", 700, 1);
     let failed = gpu.exports_dma_bufs().unwrap_err();
-    assert_eq!(failed.to_string(), "cuDeviceGetAttribute answered CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered");
+    assert_eq!(
+        failed.to_string(),
+        "cuDeviceGetAttribute answered CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"
+    );
     fake.fail("cuDeviceGetAttribute", 12345, 1);
     assert!(gpu.exports_dma_bufs().unwrap_err().to_string().contains("no name for"));
     assert_eq!(fake.driver.devices().unwrap().len(), 2);

@@ -39,22 +39,40 @@ impl fmt::Display for DlpackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version { major, understood } => {
-                write!(f, "the tensor is of DLPack {major}, {understood} is understood: ask the producer for `max_version=({understood}, x)`")
+                write!(
+                    f,
+                    "the tensor is of DLPack {major}, {understood} is understood: ask the producer for `max_version=({understood}, x)`"
+                )
             }
             Self::Device { device_type } => {
-                write!(f, "the tensor is on a device of DLPack's kind {device_type}: only the host (1, 3) and CUDA (2) can be registered")
+                write!(
+                    f,
+                    "the tensor is on a device of DLPack's kind {device_type}: only the host (1, 3) and CUDA (2) can be registered"
+                )
             }
-            Self::Managed => f.write_str("the tensor is managed memory, which moves while a device reads it: copy it to the GPU first"),
-            Self::Malformed => f.write_str("the tensor has a shape, strides or an element that cannot be: it is the producer's mistake"),
+            Self::Managed => f.write_str(
+                "the tensor is managed memory, which moves while a device reads it: copy it to the GPU first",
+            ),
+            Self::Malformed => f.write_str(
+                "the tensor has a shape, strides or an element that cannot be: it is the producer's mistake",
+            ),
             Self::Strides { dimension } => {
-                write!(f, "the tensor's elements do not lie together, in dimension {dimension} for one: take `.contiguous()` of it")
+                write!(
+                    f,
+                    "the tensor's elements do not lie together, in dimension {dimension} for one: take `.contiguous()` of it"
+                )
             }
         }
     }
 }
 
 /// The bytes of a tensor whose elements lie together, in any order of dimensions: RDMA moves bytes.
-pub(super) fn bytes(dtype: DataType, padded: bool, shape: &[i64], strides: Option<&[i64]>) -> Result<usize, DlpackError> {
+pub(super) fn bytes(
+    dtype: DataType,
+    padded: bool,
+    shape: &[i64],
+    strides: Option<&[i64]>,
+) -> Result<usize, DlpackError> {
     let size = |dimension: &i64| u64::try_from(*dimension).map_err(|_| DlpackError::Malformed);
     let sizes = shape.iter().map(size).collect::<Result<Vec<u64>, _>>()?;
     if sizes.contains(&0) {
@@ -64,7 +82,8 @@ pub(super) fn bytes(dtype: DataType, padded: bool, shape: &[i64], strides: Optio
     if let Some(strides) = strides {
         dense(&sizes, strides)?;
     }
-    let bits = u64::from(dtype.bits).checked_mul(dtype.lanes.into()).filter(|bits| *bits > 0).ok_or(DlpackError::Malformed)?;
+    let bits =
+        u64::from(dtype.bits).checked_mul(dtype.lanes.into()).filter(|bits| *bits > 0).ok_or(DlpackError::Malformed)?;
     let packed = dtype.bits < 8 && !padded;
     let bytes = if packed {
         elements.checked_mul(bits).map(|bits| bits.div_ceil(8))

@@ -41,14 +41,21 @@ impl fmt::Display for LoadError {
                  runtime (`--gpus all`); {VARIABLE} names another file"
             ),
             Self::Symbol { file, symbol } => {
-                write!(f, "{file} has no `{symbol}`: it is no driver of CUDA 11.4 or newer; {VARIABLE} names another file")
+                write!(
+                    f,
+                    "{file} has no `{symbol}`: it is no driver of CUDA 11.4 or newer; {VARIABLE} names another file"
+                )
             }
             Self::Init(failed) => {
                 write!(f, "{failed}")?;
                 f.write_str(match failed.code {
-                    raw::STUB_LIBRARY => "; a stub for linking was found: take the folder `stubs` out of LD_LIBRARY_PATH",
+                    raw::STUB_LIBRARY => {
+                        "; a stub for linking was found: take the folder `stubs` out of LD_LIBRARY_PATH"
+                    }
                     raw::NO_DEVICE => "; no GPU is here, or CUDA_VISIBLE_DEVICES hides all",
-                    raw::SYSTEM_DRIVER_MISMATCH => "; the library and the kernel's module are of different drivers: load the new module",
+                    raw::SYSTEM_DRIVER_MISMATCH => {
+                        "; the library and the kernel's module are of different drivers: load the new module"
+                    }
                     _ => "",
                 })
             }

@@ -33,7 +33,8 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
     }
     let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty() && !dl::is_privileged());
     let (library, name) = open_as(named)?;
-    let found = Table::find(|symbol| library.symbol(symbol)).map_err(|symbol| LoadError::Symbol { file: name, symbol })?;
+    let found =
+        Table::find(|symbol| library.symbol(symbol)).map_err(|symbol| LoadError::Symbol { file: name, symbol })?;
     Ok(TABLE.get_or_init(|| found))
 }
 

@@ -50,8 +50,13 @@ impl Driver {
         let range = Error::Range { address, len: len as u64 };
         let last = (len as u64).checked_sub(1).and_then(|last| address.checked_add(last)).ok_or(range)?;
         let first = self.classify_byte(address)?;
-        let end = self.classify_byte(last).map_err(|error| if let Error::NotCuda { .. } = error { range } else { error })?;
-        if (first.sort, first.device, first.context) == (end.sort, end.device, end.context) { Ok(first) } else { Err(range) }
+        let end =
+            self.classify_byte(last).map_err(|error| if let Error::NotCuda { .. } = error { range } else { error })?;
+        if (first.sort, first.device, first.context) == (end.sort, end.device, end.context) {
+            Ok(first)
+        } else {
+            Err(range)
+        }
     }
 
     fn classify_byte(self, address: u64) -> Result<MemoryInfo, Error> {
@@ -60,7 +65,8 @@ impl Driver {
         let [kind, managed, ordinal, context, buffer_id] = match self.pointer_attributes(which, address) {
             // Some drivers want a context for this: any will do.
             Err(failed) if failed.code == INVALID_CONTEXT => {
-                let device = self.devices()?.into_iter().find(|device| self.primary_is_active(device.ordinal) == Ok(true));
+                let device =
+                    self.devices()?.into_iter().find(|device| self.primary_is_active(device.ordinal) == Ok(true));
                 let device = device.ok_or(failed)?;
                 device.within(|_| self.pointer_attributes(which, address))??
             }

@@ -18,7 +18,7 @@ mod register;
 
 pub use classify::{MemoryInfo, MemorySort};
 pub use export::Exported;
-pub use owner::{Access, BorrowedDevice, Owner, ReadOnly, Writable};
+pub use owner::{Access, BorrowedDevice, MayBeWritten, Owner, ReadOnly, Writable};
 pub(crate) use region::Place;
 pub use region::{GpuExposed, GpuRegion};
 pub use register::SyncMemops;

@@ -22,6 +22,16 @@ pub enum Writable {}
 #[derive(Clone, Copy, Debug)]
 pub enum ReadOnly {}
 
+/// Access to memory that a device may write.
+#[diagnostic::on_unimplemented(
+    message = "memory that is `{Self}` is not written by the device: nothing arrives in it, and it is not exposed",
+    label = "its producer says that it is not to be written",
+    note = "take a copy of the tensor, or ask its producer for one that may be written: it then comes as `Imported::Writable`"
+)]
+pub trait MayBeWritten: Access {}
+
+impl MayBeWritten for Writable {}
+
 impl Access for Writable {
     const SEALED: Sealed = Sealed(());
 }

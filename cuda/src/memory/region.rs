@@ -5,13 +5,13 @@
 use core::fmt;
 use core::ops::Range;
 
+use efa_core::Provider;
 use efa_core::memory::{Exposed, ExposedPart, MrAttr, Opaque, Region, RemoteAccess, Slice};
 use efa_core::qp::{QpKind, QueuePair, Reachable};
 use efa_core::wire::GrantFrame;
-use efa_core::Provider;
 
 use super::raw_owner::GpuMemory;
-use super::{MemoryInfo, Owner, SyncMemops, Writable};
+use super::{MayBeWritten, MemoryInfo, Owner, SyncMemops};
 use crate::context::Current;
 use crate::driver::Device;
 use crate::error::{Error, Refused};
@@ -96,7 +96,27 @@ impl<O: Owner> GpuRegion<O> {
     /// # Errors
     /// [`Error::ForeignSlice`], with the slice.
     pub fn outbound(&self, slice: Slice<Opaque>) -> Result<Outbound<Unsynced>, Refused<Slice<Opaque>>> {
-        if self.region.has(&slice) { Ok(Outbound::new(slice, self.place)) } else { Err(Refused::new(slice, Error::ForeignSlice)) }
+        if self.region.has(&slice) {
+            Ok(Outbound::new(slice, self.place))
+        } else {
+            Err(Refused::new(slice, Error::ForeignSlice))
+        }
+    }
+
+    /// Takes a slice back that a completion gave: what a message or a read wrote there. That it is in hand proves that the device
+    /// is done with it, not that the GPU sees it.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSlice`], with the slice.
+    pub fn completed(&self, slice: Slice<Opaque>) -> Result<Inbound<Completed>, Refused<Slice<Opaque>>>
+    where
+        O::Access: MayBeWritten,
+    {
+        if self.region.has(&slice) {
+            Ok(Inbound::new(slice, self.place))
+        } else {
+            Err(Refused::new(slice, Error::ForeignSlice))
+        }
     }
 
     /// Deregisters and gives the owner back. `whole` proves that nothing is out.
@@ -109,17 +129,6 @@ impl<O: Owner> GpuRegion<O> {
             let ((region, slice), error) = refused.into_parts();
             Refused::new((Self { region, place, memops }, Outbound::new(slice, place)), error)
         })
-    }
-}
-
-impl<O: Owner<Access = Writable>> GpuRegion<O> {
-    /// Takes a slice back that a completion gave: what a message or a read wrote there. That it is in hand proves that the device
-    /// is done with it, not that the GPU sees it.
-    ///
-    /// # Errors
-    /// [`Error::ForeignSlice`], with the slice.
-    pub fn completed(&self, slice: Slice<Opaque>) -> Result<Inbound<Completed>, Refused<Slice<Opaque>>> {
-        if self.region.has(&slice) { Ok(Inbound::new(slice, self.place)) } else { Err(Refused::new(slice, Error::ForeignSlice)) }
     }
 }
 
@@ -153,7 +162,10 @@ impl<O: Owner, A: RemoteAccess> GpuExposed<O, A> {
     ///
     /// # Errors
     /// [`efa_core::Error::ForeignDomain`] if `qp` belongs to another protection domain.
-    pub fn grant<P: Provider, S: Reachable, K: QpKind>(&self, qp: &QueuePair<P, S, K>) -> Result<GrantFrame, efa_core::Error> {
+    pub fn grant<P: Provider, S: Reachable, K: QpKind>(
+        &self,
+        qp: &QueuePair<P, S, K>,
+    ) -> Result<GrantFrame, efa_core::Error> {
         self.exposed.grant(qp)
     }
 

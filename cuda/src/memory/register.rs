@@ -9,7 +9,7 @@ use efa_core::{Granted, ProtectionDomain, Provider};
 
 use super::export::{flags, is_refusal};
 use super::raw_owner::GpuMemory;
-use super::{GpuExposed, GpuRegion, MemorySort, Owner, Place, Writable};
+use super::{GpuExposed, GpuRegion, MayBeWritten, MemorySort, Owner, Place};
 use crate::driver::Driver;
 use crate::error::{Attempt, Error, Failed, Refused};
 use crate::order::{Outbound, Unsynced};
@@ -52,8 +52,7 @@ impl Driver {
         memory: O,
         options: RegisterOptions,
     ) -> Result<(GpuRegion<O>, Outbound<Unsynced>), Refused<O>> {
-        let (place, memops, (region, slice)) =
-            self.attempt(memory, |memory| pd.register_with(memory, options))?;
+        let (place, memops, (region, slice)) = self.attempt(memory, |memory| pd.register_with(memory, options))?;
         Ok((GpuRegion::new(region, place, memops), Outbound::new(slice, place)))
     }
 
@@ -61,7 +60,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::register`].
-    pub fn expose<P: Provider, O: Owner<Access = Writable>, A: RemoteAccess>(
+    pub fn expose<P: Provider, O: Owner<Access: MayBeWritten>, A: RemoteAccess>(
         self,
         pd: &ProtectionDomain<P>,
         memory: O,
@@ -74,7 +73,7 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::register`].
-    pub fn expose_with<P: Provider, O: Owner<Access = Writable>, A: RemoteAccess>(
+    pub fn expose_with<P: Provider, O: Owner<Access: MayBeWritten>, A: RemoteAccess>(
         self,
         pd: &ProtectionDomain<P>,
         memory: O,

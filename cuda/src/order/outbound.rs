@@ -186,7 +186,13 @@ impl<S> Outbound<S> {
 
 impl<S, B: Holder> fmt::Debug for Outbound<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Outbound {{ address: {:#x}, len: {}, GPU {} }}", self.address(), self.len(), self.place.device.ordinal)
+        write!(
+            f,
+            "Outbound {{ address: {:#x}, len: {}, GPU {} }}",
+            self.address(),
+            self.len(),
+            self.place.device.ordinal
+        )
     }
 }
 

@@ -25,7 +25,9 @@ pub(crate) struct Fake {
 
 /// Where cargo builds the library for these tests.
 pub(crate) fn library() -> PathBuf {
-    std::env::current_exe().unwrap().with_file_name("libfakecuda.so")
+    // Not the program that runs, which may be a loader.
+    let program = PathBuf::from(std::env::args_os().next().unwrap());
+    program.canonicalize().unwrap().with_file_name("libfakecuda.so")
 }
 
 impl Fake {

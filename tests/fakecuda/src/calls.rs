@@ -5,9 +5,7 @@ use std::os::fd::IntoRawFd;
 
 use crate::memory::{Block, Kind, PAGE, Piece};
 use crate::out::Out;
-use crate::state::{
-    Answer, CONTEXTS, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, current, entries, primary,
-};
+use crate::state::{Answer, CONTEXTS, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, current, entries, primary};
 
 entries! {
     fn cuInit(flags: u32) |fake| {

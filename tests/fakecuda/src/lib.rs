@@ -3,7 +3,7 @@
 //!
 //! Each allocation has two views. The *bus* view is what a device on the bus reads and writes, a memory file; the *kernel* view is
 //! what kernels and copies see. What a stream is to do happens when somebody waits for it, to both views. What a device writes is
-//! in the bus view alone until it is flushed. Device addresses are reserved and mapped nowhere, as a GPU's are.
+//! in the bus view alone until it is flushed. Device addresses are mapped nowhere, as a GPU's are.
 //!
 //! What it exports for a dma-buf is a *ticket*: a sealed file of 40 bytes that names a part of the bus view, which `tests/softefa`
 //! maps. Beside the driver's functions are some of its own, `fakecuda_*`, to set it up and to read the log of calls.

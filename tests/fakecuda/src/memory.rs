@@ -56,11 +56,16 @@ pub(crate) struct Memory {
     pub(crate) blocks: Vec<Block>,
     /// Addresses that were given back, which are given out again first.
     free: Vec<(u64, u64)>,
+    /// Where none were yet.
+    next: u64,
     ids: u64,
 }
 
+/// Where device addresses begin: no process has anything there, so that the host cannot reach them by accident.
+const ADDRESSES: u64 = 1 << 53;
+
 impl Memory {
-    pub(crate) const NEW: Self = Self { blocks: Vec::new(), free: Vec::new(), ids: 0 };
+    pub(crate) const NEW: Self = Self { blocks: Vec::new(), free: Vec::new(), next: ADDRESSES, ids: 0 };
 
     pub(crate) fn emptied(mut self) -> Self {
         self.blocks.clear();
@@ -110,14 +115,17 @@ impl Memory {
         let size = usize::try_from(len).map_err(|_| OUT_OF_MEMORY)?;
         let at = match self.free.iter().position(|(_, free)| *free == len) {
             Some(nth) => self.free.remove(nth).0,
-            None => map(size, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)? as u64,
+            None => {
+                self.next += len + BLOCK;
+                self.next - len - BLOCK
+            }
         };
         let file = memory_file(c"fakecuda bus")?;
         // SAFETY: a file of ours.
         if unsafe { libc::ftruncate(file.as_raw_fd(), len.cast_signed()) } != 0 {
             return Err(OUT_OF_MEMORY);
         }
-        let bus = map(size, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
+        let bus = map(size, file.as_raw_fd())?;
         let kernel = vec![0; size];
         self.blocks.push(Block {
             at,
@@ -211,7 +219,8 @@ impl Block {
     /// Whether all of a range is mapped; what `cuMemAlloc` made is mapped in whole blocks.
     pub(crate) fn is_mapped(&self, va: u64, len: u64) -> bool {
         let inside = self.range(va, len).is_ok();
-        let pages = || (va..va + len).step_by(PAGE as usize).all(|page| self.pieces.iter().any(|piece| piece.has(page)));
+        let pages =
+            || (va..va + len).step_by(PAGE as usize).all(|page| self.pieces.iter().any(|piece| piece.has(page)));
         inside && (self.kind != Kind::Virtual || pages())
     }
 
@@ -248,8 +257,9 @@ fn memory_file(name: &std::ffi::CStr) -> Answer<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-fn map(len: usize, protection: i32, flags: i32, file: i32) -> Answer<*mut u8> {
+fn map(len: usize, file: i32) -> Answer<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the system chooses where, so nothing is replaced.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) };
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, file, 0) };
     if base == libc::MAP_FAILED { Err(OUT_OF_MEMORY) } else { Ok(base.cast()) }
 }

@@ -38,15 +38,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    const NEW: Self = Self {
-        devices: 2,
-        version: 12080,
-        dmabuf: 1,
-        flush_options: 1,
-        writes_ordering: 0,
-        c2c: 0,
-        pool_dmabuf: 0,
-    };
+    const NEW: Self =
+        Self { devices: 2, version: 12080, dmabuf: 1, flush_options: 1, writes_ordering: 0, c2c: 0, pool_dmabuf: 0 };
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let field = match name {

@@ -90,7 +90,8 @@ impl Ticket {
     /// `EBADF` if there is no such file.
     fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
         let mut words = [0; 5];
-        if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len() {
+        if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len()
+        {
             return Ok(None);
         }
         let [magic, process, file, offset, len] = words;
