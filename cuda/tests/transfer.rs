@@ -261,7 +261,7 @@ fn a_peer_writes_a_gpus_memory_and_the_gpu_sees_it_after_the_flush() {
 }
 
 #[test]
-fn memory_that_cannot_be_registered_either_way_is_refused_with_both_errors_and_given_back() {
+fn h25_memory_that_cannot_be_registered_either_way_is_refused_with_both_errors_and_given_back() {
     let fake = Fake::new();
     let ends = Ends::new();
     let va = fake.alloc(POOL, 0, MIB);

@@ -27,14 +27,14 @@ impl Drop for Deleter {
         match *self {
             Self::Legacy(managed) => {
                 // SAFETY: the producer's struct, which is there until its deleter was called.
-                if let Some(deleter) = unsafe { (&raw const (*managed.as_ptr()).deleter).read() } {
+                if let Some(deleter) = unsafe { (*managed.as_ptr()).deleter } {
                     // SAFETY: called once, with what it is for.
                     unsafe { deleter(managed.as_ptr()) };
                 }
             }
             Self::Versioned(managed) => {
                 // SAFETY: as above: this field is where it is in every version.
-                if let Some(deleter) = unsafe { (&raw const (*managed.as_ptr()).deleter).read() } {
+                if let Some(deleter) = unsafe { (*managed.as_ptr()).deleter } {
                     // SAFETY: as above.
                     unsafe { deleter(managed.as_ptr()) };
                 }
@@ -92,7 +92,7 @@ impl Tensor {
     pub unsafe fn from_versioned(managed: NonNull<ManagedVersioned>) -> Result<Imported, DlpackError> {
         let deleter = Deleter::Versioned(managed);
         // SAFETY: by the caller's word; a raw place, since of another version the rest may not be there.
-        let version = unsafe { (&raw const (*managed.as_ptr()).version).read() };
+        let version = unsafe { (*managed.as_ptr()).version };
         if version.major != abi::MAJOR {
             return Err(DlpackError::Version { major: version.major, understood: abi::MAJOR });
         }

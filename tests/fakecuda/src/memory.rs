@@ -181,7 +181,7 @@ impl Block {
     pub(crate) fn write(&mut self, va: u64, bytes: &[u8]) -> Answer {
         let range = self.range(va, bytes.len() as u64)?;
         // SAFETY: inside the mapping, which has as many bytes as the block; devices move bytes of it by system calls.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bus.add(range.start), bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bus.wrapping_add(range.start), bytes.len()) };
         self.kernel[range].copy_from_slice(bytes);
         Ok(())
     }
@@ -201,14 +201,14 @@ impl Block {
     pub(crate) fn write_bus(&mut self, va: u64, bytes: &[u8]) -> Answer {
         let range = self.range(va, bytes.len() as u64)?;
         // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bus.add(range.start), bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.bus.wrapping_add(range.start), bytes.len()) };
         Ok(())
     }
 
     fn on_bus(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; range.len()];
         // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(self.bus.add(range.start), bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(self.bus.wrapping_add(range.start), bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
 
