@@ -201,6 +201,53 @@ impl Driver {
         Ok(self.answered("cuFlushGPUDirectRDMAWrites", self.newer(answer)?)?)
     }
 
+    /// Memory of the current context's.
+    pub(crate) fn allocate(self, len: usize) -> Result<Address, Failed> {
+        let mut address = 0;
+        // SAFETY: the answer goes onto the stack.
+        let code = unsafe { self.table.cuMemAlloc_v2(&mut address, len) };
+        self.answered("cuMemAlloc_v2", code).map(|()| address)
+    }
+
+    /// # Safety
+    /// It was allocated here, and nobody uses it any more.
+    pub(crate) unsafe fn free(self, address: Address) -> Result<(), Failed> {
+        // SAFETY: by the caller's word. It waits for what is queued on it.
+        let code = unsafe { self.table.cuMemFree_v2(address) };
+        self.answered("cuMemFree_v2", code)
+    }
+
+    /// # Safety
+    /// The range is allocated until what is queued here is done; the stream is alive.
+    pub(crate) unsafe fn fill(self, address: Address, byte: u8, len: usize, stream: Handle) -> Result<(), Failed> {
+        // SAFETY: by the caller's word.
+        let code = unsafe { self.table.cuMemsetD8Async(address, byte, len, stream) };
+        self.answered("cuMemsetD8Async", code)
+    }
+
+    /// Copies a GPU's memory to the host; it has been when this returns.
+    pub(crate) fn copy_to_host(self, to: &mut [u8], address: Address) -> Result<(), Failed> {
+        // SAFETY: as many bytes as there is room for; the driver checks the range.
+        let code = unsafe { self.table.cuMemcpyDtoH_v2(to.as_mut_ptr().cast::<c_void>(), address, to.len()) };
+        self.answered("cuMemcpyDtoH_v2", code)
+    }
+
+    /// A stream of the current context's, which waits for the legacy one as any.
+    pub(crate) fn create_stream(self) -> Result<Handle, Failed> {
+        let mut stream = 0;
+        // SAFETY: the answer goes onto the stack.
+        let code = unsafe { self.table.cuStreamCreate(&mut stream, 0) };
+        self.answered("cuStreamCreate", code).map(|()| stream)
+    }
+
+    /// # Safety
+    /// The stream was made here, and is used no more.
+    pub(crate) unsafe fn destroy_stream(self, stream: Handle) -> Result<(), Failed> {
+        // SAFETY: by the caller's word.
+        let code = unsafe { self.table.cuStreamDestroy_v2(stream) };
+        self.answered("cuStreamDestroy_v2", code)
+    }
+
     /// # Safety
     /// The stream is alive.
     pub(crate) unsafe fn stream_context(self, stream: Handle) -> Result<Handle, Failed> {

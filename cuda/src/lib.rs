@@ -61,8 +61,8 @@ pub use driver::{Device, Driver, Report, Scope, WritesOrdered};
 pub use error::{Attempt, Error, Failed, Refused};
 pub use loader::{LoadError, NeedsDriver};
 pub use memory::{
-    Access, BorrowedDevice, Exported, GpuExposed, GpuRegion, MayBeWritten, MemoryInfo, MemorySort, Owner, ReadOnly,
-    SyncMemops, Writable,
+    Access, Allocation, BorrowedDevice, Exported, GpuExposed, GpuRegion, MayBeWritten, MemoryInfo, MemorySort, Owner,
+    Primary, ReadOnly, SyncMemops, Writable,
 };
 pub use order::{
     Arrival, Completed, Holder, Inbound, Outbound, Postable, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible,

@@ -20,6 +20,8 @@ pub(crate) const NOT_SUPPORTED: Code = 801;
 pub(crate) const SYSTEM_DRIVER_MISMATCH: Code = 803;
 pub(crate) const CAPTURE_UNSUPPORTED: Code = 900;
 pub(crate) const CAPTURE_INVALIDATED: Code = 901;
+/// A call on the legacy stream while another one, which waits for it, is captured.
+pub(crate) const CAPTURE_IMPLICIT: Code = 906;
 
 /// Attributes of a device.
 pub(crate) mod attribute {

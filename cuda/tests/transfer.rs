@@ -16,7 +16,7 @@ use efa_core::qp::{Depth, Endpoint, QpKind, Srd, ops};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, ProtectionDomain, Token, Verb};
 use efa_cuda::dlpack::{Imported, Tensor, abi};
-use efa_cuda::{Attempt, BorrowedDevice, Error, Progress, Scope, SyncMemops};
+use efa_cuda::{Allocation, Attempt, BorrowedDevice, Error, Progress, Scope, Stream, SyncMemops};
 use efa_os::Device;
 
 const LEN: usize = 8192;
@@ -332,6 +332,33 @@ fn memory_whose_addresses_were_given_out_again_is_still_the_old_one_to_its_regio
     ends.a.post(ends.to_b.send(memory.synchronize(&mut stream).unwrap().into_slice()), Token(2)).unwrap();
     let Event::Received(mut message) = ends.at_b() else { panic!("not received") };
     assert_eq!(message.buffers.take_slice().unwrap()[..], [0; LEN], "the old memory's bytes");
+}
+
+#[test]
+fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_go() {
+    let fake = Fake::new();
+    let ends = Ends::new();
+    let gpu = fake.driver.device(1).unwrap();
+    let primary = gpu.primary().unwrap();
+    let memory = Allocation::new(&primary, LEN).unwrap();
+    let mut stream = Stream::new(&primary).unwrap();
+    let (region, mut memory) = fake.driver.register(&ends.pd, memory).unwrap();
+    drop(primary);
+    stream.fill(&mut memory, 0x11).unwrap();
+    let slice = memory.synchronize(&mut stream).unwrap().into_slice();
+    // What arrived is seen by a copy, once it was flushed.
+    fake.write_on_bus(region.attr().iova, &[0x22; 16]);
+    let arrived = region.completed(slice).unwrap();
+    let visible = region.within(|current| arrived.flush(current, Scope::Owner)).unwrap().unwrap();
+    let mut bytes = [0; 17];
+    region.within(|current| visible.copy_to_host(current, &mut bytes)).unwrap().unwrap();
+    assert_eq!((bytes[..16] == [0x22; 16], bytes[16]), (true, 0x11));
+    drop(region);
+    assert!(!fake.log().iter().any(|line| line.starts_with("cuMemFree_v2")), "its slice is held");
+    drop((visible, stream));
+    assert!(fake.at("cuMemFree_v2") > fake.at("cuMemcpyDtoH_v2"));
+    fake.at("cuStreamDestroy_v2");
+    assert_eq!(gpu.within(|_| ()), Err(Error::NoContext { device: 1 }), "nobody's any more");
 }
 
 /// How often a deleter was called, and what it saw.

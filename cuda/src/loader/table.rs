@@ -96,6 +96,12 @@ table! {
         fn cuPointerGetAttributes(count: u32, attributes: *mut i32, data: *mut *mut c_void, address: Address);
         fn cuPointerSetAttribute(value: *const c_void, attribute: i32, address: Address);
         fn cuMemGetAddressRange_v2(base: *mut Address, len: *mut usize, address: Address);
+        fn cuMemAlloc_v2(address: *mut Address, len: usize);
+        fn cuMemFree_v2(address: Address);
+        fn cuMemsetD8Async(address: Address, byte: u8, len: usize, stream: Handle);
+        fn cuMemcpyDtoH_v2(to: *mut c_void, address: Address, len: usize);
+        fn cuStreamCreate(stream: *mut Handle, flags: u32);
+        fn cuStreamDestroy_v2(stream: Handle);
         fn cuStreamSynchronize(stream: Handle);
         fn cuStreamGetCtx(stream: Handle, context: *mut Handle);
         fn cuEventCreate(event: *mut Handle, flags: u32);

@@ -5,14 +5,15 @@
 use core::fmt::Debug;
 
 /// Whether memory may be written: [`Writable`] or [`ReadOnly`].
-pub trait Access: Debug + Send + Sync + 'static {
-    #[doc(hidden)]
-    const SEALED: crate::memory::owner::Sealed;
+pub trait Access: sealed::Sealed + Debug + Send + Sync + 'static {}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "sealed")]
+    pub trait Sealed {}
 }
 
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Sealed(());
+impl sealed::Sealed for Writable {}
+impl sealed::Sealed for ReadOnly {}
 
 /// Memory that may be written.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +33,8 @@ pub trait MayBeWritten: Access {}
 
 impl MayBeWritten for Writable {}
 
-impl Access for Writable {
-    const SEALED: Sealed = Sealed(());
-}
-
-impl Access for ReadOnly {
-    const SEALED: Sealed = Sealed(());
-}
+impl Access for Writable {}
+impl Access for ReadOnly {}
 
 /// An owner of device memory, which is kept until that was deregistered.
 ///

@@ -88,6 +88,18 @@ impl<S, B: Holder> Inbound<S, B> {
     }
 }
 
+impl<B: Holder> Inbound<Visible, B> {
+    /// Copies it to the host's memory, as a kernel that is launched now sees it: as much as there is room for.
+    ///
+    /// # Errors
+    /// What the driver answered.
+    pub fn copy_to_host(&self, _current: &Current, to: &mut [u8]) -> Result<(), Error> {
+        let len = to.len().min(self.len());
+        let to = to.get_mut(..len).unwrap_or_default();
+        Ok(self.place.device.driver.copy_to_host(to, self.address())?)
+    }
+}
+
 impl<B: Holder> Inbound<Completed, B> {
     pub(crate) fn new(bytes: B, place: Place) -> Self {
         Self { bytes, place, state: PhantomData }

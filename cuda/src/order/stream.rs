@@ -2,9 +2,13 @@
 
 #![allow(unsafe_code)]
 
+use super::{Holder, Outbound, Unsynced};
 use crate::driver::{Device, Driver};
 use crate::error::{Error, Failed};
-use crate::raw::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Handle, STREAM_LEGACY, STREAM_PER_THREAD};
+use crate::memory::Primary;
+use crate::raw::{
+    CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Handle, STREAM_LEGACY, STREAM_PER_THREAD,
+};
 
 /// A stream of the program's.
 ///
@@ -16,6 +20,8 @@ pub struct Stream {
     raw: Handle,
     /// Whose default stream it is; one with a handle of its own knows its context.
     default_of: Option<Device>,
+    /// Whose it is, if it was made here.
+    made: Option<Primary>,
 }
 
 impl Stream {
@@ -25,17 +31,39 @@ impl Stream {
     /// # Safety
     /// It is a stream, which is not destroyed while this is there.
     pub unsafe fn from_raw(driver: Driver, raw: usize) -> Self {
-        Self { driver, raw, default_of: None }
+        Self { driver, raw, default_of: None, made: None }
+    }
+
+    /// A stream of one's own, in a device's primary context.
+    ///
+    /// # Errors
+    /// What the driver answered.
+    pub fn new(primary: &Primary) -> Result<Self, Error> {
+        let driver = primary.device().driver;
+        let raw = primary.within(|_| driver.create_stream())??;
+        Ok(Self { driver, raw, default_of: None, made: Some(primary.clone()) })
+    }
+
+    /// Queues a kernel that writes one byte everywhere: for tests and first programs.
+    ///
+    /// # Errors
+    /// What the driver answered.
+    pub fn fill<B: Holder>(&mut self, memory: &mut Outbound<Unsynced, B>, byte: u8) -> Result<(), Error> {
+        let (address, len) = (memory.address(), memory.len());
+        // SAFETY: the range is registered memory, which is allocated for as long; what is queued is done, or waited for by
+        // whoever frees it. The stream is alive, as below.
+        let filled = self.within(|| unsafe { self.driver.fill(address, byte, len, self.raw) })?;
+        Self::answered(filled)
     }
 
     /// The legacy default stream of a device, which waits for all others but those that say otherwise.
     pub fn legacy(device: Device) -> Self {
-        Self { driver: device.driver, raw: STREAM_LEGACY, default_of: Some(device) }
+        Self { driver: device.driver, raw: STREAM_LEGACY, default_of: Some(device), made: None }
     }
 
-    /// The default stream of the calling thread on a device.
+    /// The default stream, on a device, of whichever thread uses this: wait in the thread that launched.
     pub fn per_thread(device: Device) -> Self {
-        Self { driver: device.driver, raw: STREAM_PER_THREAD, default_of: Some(device) }
+        Self { driver: device.driver, raw: STREAM_PER_THREAD, default_of: Some(device), made: None }
     }
 
     /// The handle, to launch with.
@@ -60,7 +88,7 @@ impl Stream {
     /// What a call on the stream means, if it was one that a capture refuses.
     fn answered<T>(answer: Result<T, Failed>) -> Result<T, Error> {
         answer.map_err(|failed| match failed.code {
-            CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED => Error::Capturing,
+            CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => Error::Capturing,
             _ => Error::Call(failed),
         })
     }
@@ -92,6 +120,16 @@ impl Stream {
             Self::answered(unsafe { self.driver.record_event(event.raw, self.raw) })?;
             Ok(event)
         })?
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.made.is_some() {
+            // What this answers could only be told by panicking.
+            // SAFETY: made in `new`, and destroyed once; its context is retained until the field is dropped.
+            let _ = unsafe { self.driver.destroy_stream(self.raw) };
+        }
     }
 }
 
