@@ -17,7 +17,7 @@ use super::View;
 ///
 /// If [`DmaBuf::View`] is [`Opaque`](super::Opaque) the bytes are not the CPU's to reach, `base` names them to the device
 /// alone, and no reference to them may exist meanwhile. What [`DmaBuf::kind`] says is true; the file that it names is open
-/// until `from_raw`, and has these bytes.
+/// until they were registered, or until `from_raw` if they are not, and has these bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be registered: the device needs memory that it owns and that never moves (R15)",
     label = "not memory that can be registered",

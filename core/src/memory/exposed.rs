@@ -190,6 +190,11 @@ impl ExposedPart {
         Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd }
     }
 
+    /// Bytes of its region before the first of these.
+    pub fn offset(&self) -> usize {
+        (self.addr - self.mr.attr().iova) as usize
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.len

@@ -51,6 +51,11 @@ impl<M: DmaBuf> Region<M> {
         }
     }
 
+    /// Whether a slice is of this region.
+    pub fn has(&self, slice: &Slice<M::View>) -> bool {
+        self.mr.is(slice.mr())
+    }
+
     /// What is known of it: where it is, and its keys.
     pub fn attr(&self) -> &MrAttr {
         self.mr.attr()

@@ -72,6 +72,11 @@ impl<V: View> Slice<V> {
         self.mr.is(&next.mr) && self.addr + self.len as u64 == next.addr
     }
 
+    /// Bytes of its region before the first of these.
+    pub fn offset(&self) -> usize {
+        (self.addr - self.mr.attr().iova) as usize
+    }
+
     /// Bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {

@@ -57,6 +57,8 @@ fn a_region_closes_only_with_all_of_it_and_gives_both_back_otherwise() {
     let (region, whole, drops) = counted(&two.pd);
     let (_other_region, other) = slice(&two.pd, &[0; 64]);
     let (part, rest) = whole.split_at(32).unwrap();
+    assert_eq!((region.has(&rest), region.has(&other)), (true, false));
+    assert_eq!((part.offset(), rest.offset()), (0, 32));
     let refused = region.close(part).unwrap_err();
     assert_eq!(refused.error(), Error::NotWhole { has: 32, needs: 64 });
     let (region, part) = refused.into_inner();

@@ -34,6 +34,12 @@ impl Foreign {
     /// part is empty or reaches beyond its end; `ENOMEM`.
     pub fn map(fd: RawFd, offset: u64, len: u64, writable: bool) -> Result<Self, Errno> {
         let end = offset.checked_add(len).ok_or(Errno::EINVAL)?;
+        let (fd, offset) = match Ticket::of(fd)? {
+            Some(ticket) if len == 0 || ticket.len < end => return Err(Errno::EINVAL),
+            Some(ticket) => (ticket.fd, offset.checked_add(ticket.offset).ok_or(Errno::EINVAL)?),
+            None => (fd, offset),
+        };
+        let end = offset.checked_add(len).ok_or(Errno::EINVAL)?;
         let size = sys::file_size(fd)?;
         if len == 0 || size.is_some_and(|size| size < end) {
             return Err(Errno::EINVAL);
@@ -66,6 +72,37 @@ impl Drop for Foreign {
     }
 }
 
+/// A file of tests/fakecuda's, which stands for a dma-buf: it names a part of another file of this process, as no file
+/// in memory could itself.
+struct Ticket {
+    fd: RawFd,
+    offset: u64,
+    len: u64,
+}
+
+impl Ticket {
+    /// What is first in one.
+    const MAGIC: [u8; 8] = *b"FKDMABUF";
+
+    /// `None` if the file is none.
+    ///
+    /// # Errors
+    /// `EBADF` if there is no such file.
+    fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
+        let mut words = [0; 5];
+        if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len()
+        {
+            return Ok(None);
+        }
+        let [magic, process, file, offset, len] = words;
+        if magic != u64::from_ne_bytes(Self::MAGIC) || process != u64::from(std::process::id()) {
+            return Ok(None);
+        }
+        let fd = RawFd::try_from(file).map_err(|_| Errno::EBADF)?;
+        Ok(Some(Self { fd, offset, len }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -86,6 +123,34 @@ mod tests {
         for (offset, len) in [(0, 10001), (4100, 5901), (0, 0), (10000, 1), (u64::MAX, 2), (1 << 63, 1)] {
             assert_eq!(map(offset, len).map(drop), Err(Errno::EINVAL), "{len} from {offset}");
         }
+    }
+
+    #[test]
+    fn a_ticket_is_the_part_of_the_file_that_it_names_and_nothing_beyond() {
+        use std::io::Write;
+        let file = sys::memfd().unwrap();
+        sys::resize(&file, 16384).unwrap();
+        let ticket = |process: u64, offset: u64, len: u64| {
+            let mut ticket = std::fs::File::from(sys::memfd().unwrap());
+            let magic = u64::from_ne_bytes(Ticket::MAGIC);
+            for word in [magic, process, file.as_raw_fd() as u64, offset, len] {
+                ticket.write_all(&word.to_ne_bytes()).unwrap();
+            }
+            ticket
+        };
+        let me = u64::from(std::process::id());
+        let (good, foreign, beyond) = (ticket(me, 4096, 8192), ticket(me ^ 1, 4096, 8192), ticket(me, 12288, 8192));
+        let map = |ticket: &std::fs::File, offset, len| Foreign::map(ticket.as_raw_fd(), offset, len, true);
+        let (whole, part) = (Foreign::map(file.as_raw_fd(), 0, 16384, true).unwrap(), map(&good, 4096, 4096).unwrap());
+        // SAFETY: mapped, and the test's alone.
+        unsafe { whole.first().as_ptr().wrapping_add(8192).write(9) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { part.first().as_ptr().read() }, 9);
+        assert_eq!(map(&good, 4096, 4097).map(drop), Err(Errno::EINVAL));
+        assert_eq!(map(&good, 0, 0).map(drop), Err(Errno::EINVAL));
+        assert_eq!(map(&beyond, 0, 8192).map(drop), Err(Errno::EINVAL));
+        // Of another process it is a file of 40 bytes.
+        assert_eq!(map(&foreign, 0, 4096).map(drop), Err(Errno::EINVAL));
     }
 
     #[test]

@@ -293,6 +293,16 @@ pub fn file_size(fd: RawFd) -> Result<Option<u64>, Errno> {
     Ok(if stat.st_mode & libc::S_IFMT == libc::S_IFREG { u64::try_from(stat.st_size).ok() } else { None })
 }
 
+/// Reads whole words from the beginning of a file, and says how many there were.
+///
+/// # Errors
+/// What the system answered.
+pub fn read_words_at(fd: RawFd, words: &mut [u64]) -> Result<usize, Errno> {
+    // SAFETY: words of ours, as many bytes as they have.
+    let read = unsafe { libc::syscall(libc::SYS_pread64, fd, words.as_mut_ptr(), size_of_val(words), 0) };
+    Ok(result(read)? as usize / size_of::<u64>())
+}
+
 /// The device number of a file that is a character device.
 pub fn character_device(fd: RawFd) -> Option<(u32, u32)> {
     let stat = stat(fd).ok()?;

@@ -9,7 +9,8 @@ use super::inventory::code_of;
 /// What a ledger may name.
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Test functions, as `tests/peers.rs::name` or `src/gid.rs::name`, seen from core; those of efa-os as `os/tests/..`.
+    /// Test functions, as `tests/peers.rs::name` or `src/gid.rs::name`, seen from core; those of efa-os as `os/tests/..`,
+    /// of efa-cuda as `cuda/tests/..`.
     pub(crate) tests: BTreeSet<String>,
     /// Compile-fail files by stem, with the functions in them, one misuse each. Only those that have a text.
     pub(crate) cases: BTreeMap<String, BTreeSet<String>>,
@@ -17,7 +18,7 @@ pub(crate) struct Tree {
     pub(crate) without_text: BTreeSet<String>,
     /// Errors in all texts.
     pub(crate) texts: usize,
-    /// The identifiers of core's sources by file, as `qp/state.rs`, and of efa-os' as `os/device.rs`.
+    /// The identifiers of core's sources by file, as `qp/state.rs`, of efa-os' as `os/device.rs`, of efa-cuda's likewise.
     pub(crate) identifiers: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -31,15 +32,16 @@ impl Tree {
         for (file, text) in rust_files(&core_dir().join("tests")) {
             tree.add_tests(&format!("tests/{file}"), &text);
         }
-        for (folder, text) in ["src", "tests"].map(|folder| (folder, rust_files(&os_dir().join(folder)))) {
-            for (file, text) in text {
-                tree.add_tests(&format!("os/{folder}/{file}"), &text);
+        for (member, folder) in OTHERS.into_iter().flat_map(|member| [(member, "src"), (member, "tests")]) {
+            for (file, text) in rust_files(&root().join(member).join(folder)) {
+                tree.add_tests(&format!("{member}/{folder}/{file}"), &text);
                 if folder == "src" {
-                    tree.identifiers.insert(format!("os/{file}"), identifiers(&code_of(&text)));
+                    tree.identifiers.insert(format!("{member}/{file}"), identifiers(&code_of(&text)));
                 }
             }
         }
-        for path in files(&tests_dir().join("compile-fail"), "rs") {
+        let cases = [tests_dir().join("compile-fail"), root().join("cuda/tests/compile-fail")];
+        for path in cases.iter().flat_map(|folder| files(folder, "rs")) {
             let stem = name(&path).trim_end_matches(".rs").to_owned();
             let stderr = path.with_extension("stderr");
             if stderr.exists() {
@@ -81,11 +83,15 @@ pub(crate) fn sources() -> BTreeMap<String, String> {
     rust_files(&core_dir().join("src"))
 }
 
-/// The sources of core, and those of efa-os, by path below `os/src` with `os/` before it: all that the inventory is of.
+/// The sources of core, and those of efa-os and efa-cuda, by path below `os/src` with `os/` before it: all that the inventory is of.
 pub(crate) fn inventoried() -> BTreeMap<String, String> {
-    let os = rust_files(&os_dir().join("src"));
-    assert!(os.len() > 10, "found too little of efa-os");
-    sources().into_iter().chain(os.into_iter().map(|(file, text)| (format!("os/{file}"), text))).collect()
+    let mut all = sources();
+    for member in OTHERS {
+        let found = rust_files(&root().join(member).join("src"));
+        assert!(found.len() > 10, "found too little of {member}");
+        all.extend(found.into_iter().map(|(file, text)| (format!("{member}/{file}"), text)));
+    }
+    all
 }
 
 /// The text of each Rust file below a folder, by its path there.
@@ -113,12 +119,15 @@ pub(crate) fn mutants() -> Vec<(String, String)> {
     all
 }
 
-fn os_dir() -> PathBuf {
-    tests_dir().parent().unwrap().join("os")
+/// The crates besides core.
+const OTHERS: [&str; 2] = ["os", "cuda"];
+
+fn root() -> PathBuf {
+    tests_dir().parent().unwrap().to_owned()
 }
 
 pub(crate) fn core_dir() -> PathBuf {
-    tests_dir().parent().unwrap().join("core")
+    root().join("core")
 }
 
 fn tests_dir() -> PathBuf {

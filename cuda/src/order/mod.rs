@@ -1,0 +1,26 @@
+//! The order between the GPU's work and the device's, as types.
+//!
+//! ```text
+//!            synchronize, or record and wait          into_slice, post
+//! Outbound<Unsynced> ──────────────────► Outbound<Ready> ──────────► in flight ──► a slice, from a completion
+//!      ▲                                                                            │ outbound: it was sent
+//!      ├────────────────────────────────────────────────────────────────────────────┤
+//!      │ into_outbound             flush, or elide               completed: it was   │ received or read
+//! Inbound<Visible> ◄───────────────────────────────── Inbound<Completed> ◄──────────┘
+//! ```
+//!
+//! What a kernel may still read is not received into either, so that a receive takes memory that is `Ready` as a SEND does.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `stream` | streams, and events that are recorded on them |
+//! | `outbound` | memory that is to be posted |
+//! | `inbound` | memory that something arrived in |
+
+mod inbound;
+mod outbound;
+mod stream;
+
+pub use inbound::{Arrival, Completed, Inbound, Seen, Visible};
+pub use outbound::{Holder, Outbound, Postable, Progress, Ready, Recorded, Unsynced};
+pub use stream::Stream;

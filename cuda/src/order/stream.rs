@@ -1,0 +1,161 @@
+//! Streams, which a program makes and launches on, and this crate waits for.
+
+#![allow(unsafe_code)]
+
+use super::{Holder, Outbound, Unsynced};
+use crate::driver::{Device, Driver};
+use crate::error::{Error, Failed};
+use crate::memory::Primary;
+use crate::raw::{
+    CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Handle, STREAM_LEGACY, STREAM_PER_THREAD,
+};
+
+/// A stream of the program's.
+///
+/// Memory that is [`Ready`](crate::Ready) borrows the stream that was waited for, so that nothing is launched by this handle
+/// meanwhile. What is launched otherwise, by a framework on its own handle, nobody here sees.
+#[derive(Debug)]
+pub struct Stream {
+    driver: Driver,
+    raw: Handle,
+    /// Whose default stream it is; one with a handle of its own knows its context.
+    default_of: Option<Device>,
+    /// Whose it is, if it was made here.
+    made: Option<Primary>,
+}
+
+impl Stream {
+    /// A stream by its handle, `CUstream` or `cudaStream_t`, as a number: not one of the default ones, 0, 1 and 2, which
+    /// [`Stream::legacy`] and [`Stream::per_thread`] are.
+    ///
+    /// # Safety
+    /// It is a stream, which is not destroyed while this is there.
+    pub unsafe fn from_raw(driver: Driver, raw: usize) -> Self {
+        Self { driver, raw, default_of: None, made: None }
+    }
+
+    /// A stream of one's own, in a device's primary context.
+    ///
+    /// # Errors
+    /// What the driver answered.
+    pub fn new(primary: &Primary) -> Result<Self, Error> {
+        let driver = primary.device().driver;
+        let raw = primary.within(|_| driver.create_stream())??;
+        Ok(Self { driver, raw, default_of: None, made: Some(primary.clone()) })
+    }
+
+    /// Queues a kernel that writes one byte everywhere: for tests and first programs.
+    ///
+    /// # Errors
+    /// What the driver answered.
+    pub fn fill<B: Holder>(&mut self, memory: &mut Outbound<Unsynced, B>, byte: u8) -> Result<(), Error> {
+        let (address, len) = (memory.address(), memory.len());
+        // SAFETY: the range is registered memory, which is allocated for as long; what is queued is done, or waited for by
+        // whoever frees it. The stream is alive, as below.
+        let filled = self.within(|| unsafe { self.driver.fill(address, byte, len, self.raw) })?;
+        Self::answered(filled)
+    }
+
+    /// The legacy default stream of a device, which waits for all others but those that say otherwise.
+    pub fn legacy(device: Device) -> Self {
+        Self { driver: device.driver, raw: STREAM_LEGACY, default_of: Some(device), made: None }
+    }
+
+    /// The default stream, on a device, of whichever thread uses this: wait in the thread that launched.
+    pub fn per_thread(device: Device) -> Self {
+        Self { driver: device.driver, raw: STREAM_PER_THREAD, default_of: Some(device), made: None }
+    }
+
+    /// The handle, to launch with.
+    pub fn raw(&mut self) -> usize {
+        self.raw
+    }
+
+    /// Runs in the stream's context.
+    fn within<R>(&self, run: impl FnOnce() -> R) -> Result<R, Error> {
+        match self.default_of {
+            Some(device) => device.within(|_| run()),
+            None => {
+                // SAFETY: alive by `from_raw`'s contract.
+                let context = unsafe { self.driver.stream_context(self.raw) }?;
+                let device = Device { driver: self.driver, ordinal: 0 };
+                // SAFETY: the context of a stream that is alive.
+                unsafe { device.within_context(context, |_| run()) }
+            }
+        }
+    }
+
+    /// What a call on the stream means, if it was one that a capture refuses.
+    fn answered<T>(answer: Result<T, Failed>) -> Result<T, Error> {
+        answer.map_err(|failed| match failed.code {
+            CAPTURE_UNSUPPORTED | CAPTURE_INVALIDATED | CAPTURE_IMPLICIT => Error::Capturing,
+            _ => Error::Call(failed),
+        })
+    }
+
+    fn refuse_capture(&self) -> Result<(), Error> {
+        // SAFETY: alive by `from_raw`'s contract, or a default stream, which each context has.
+        let captured = unsafe { self.driver.stream_is_captured(self.raw) };
+        if Self::answered(captured)? { Err(Error::Capturing) } else { Ok(()) }
+    }
+
+    /// Waits for all that is queued on it.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`], before the capture is harmed; what the driver answered, which may be of an earlier launch.
+    pub fn synchronize(&mut self) -> Result<(), Error> {
+        self.within(|| {
+            self.refuse_capture()?;
+            // SAFETY: as above.
+            Self::answered(unsafe { self.driver.synchronize_stream(self.raw) })
+        })?
+    }
+
+    /// An event behind all that is queued on it so far.
+    pub(super) fn record(&mut self) -> Result<Event, Error> {
+        self.within(|| {
+            self.refuse_capture()?;
+            let event = Event { driver: self.driver, raw: self.driver.create_event()? };
+            // SAFETY: the event was just made; the stream is alive, as above.
+            Self::answered(unsafe { self.driver.record_event(event.raw, self.raw) })?;
+            Ok(event)
+        })?
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.made.is_some() {
+            // What this answers could only be told by panicking.
+            // SAFETY: made in `new`, and destroyed once; its context is retained until the field is dropped.
+            let _ = unsafe { self.driver.destroy_stream(self.raw) };
+        }
+    }
+}
+
+/// An event that was recorded.
+#[derive(Debug)]
+pub(super) struct Event {
+    driver: Driver,
+    raw: Handle,
+}
+
+impl Event {
+    pub(super) fn has_come(&self) -> Result<bool, Failed> {
+        // SAFETY: made in `record`, and destroyed when this is dropped.
+        unsafe { self.driver.query_event(self.raw) }
+    }
+
+    pub(super) fn wait(&self) -> Result<(), Failed> {
+        // SAFETY: as above.
+        unsafe { self.driver.synchronize_event(self.raw) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // What this answers could only be told by panicking.
+        // SAFETY: as above; it is used no more.
+        let _ = unsafe { self.driver.destroy_event(self.raw) };
+    }
+}

@@ -1,0 +1,36 @@
+//! H26: what a kernel may not have written yet is not posted, nor what is launched upon again.
+
+use efa_core::Token;
+use efa_core::peer::{Mutual, Peer};
+use efa_core::qp::{Endpoint, Srd};
+use efa_cuda::{Outbound, Stream, Unsynced};
+
+fn posted_unsynced(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, memory: Outbound<Unsynced>) {
+    a.post(to_b.send(memory.into_slice()), Token(1)).unwrap();
+}
+
+fn posted_as_it_is(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, memory: Outbound<Unsynced>) {
+    a.post(to_b.send(memory), Token(1)).unwrap();
+}
+
+fn received_into(a: &mut Endpoint<efa_os::Device, Srd>, memory: Outbound<Unsynced>) {
+    a.post_recv(memory.into_slice(), Token(1)).unwrap();
+}
+
+fn launched_meanwhile(memory: Outbound<Unsynced>, stream: &mut Stream, launch: fn(usize)) {
+    let ready = memory.synchronize(stream).unwrap();
+    launch(stream.raw());
+    ready.into_slice();
+}
+
+fn launched_before_the_event_came(memory: Outbound<Unsynced>, stream: &mut Stream, launch: fn(usize)) {
+    let recorded = memory.record(stream).unwrap();
+    launch(stream.raw());
+    recorded.wait().unwrap();
+}
+
+fn assumed(memory: Outbound<Unsynced>) {
+    memory.assume_synchronized();
+}
+
+fn main() {}
