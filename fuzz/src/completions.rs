@@ -86,7 +86,9 @@ struct Model {
     in_flight: [BTreeMap<u16, Request>; 2],
     /// Entries that were not polled.
     pending: [VecDeque<[u8; 32]>; 2],
-    turn: bool,
+    /// Entries that were polled.
+    consumed: [usize; 2],
+    sends_first: bool,
     stale: u32,
     flushed: u32,
     failed: bool,
@@ -99,13 +101,18 @@ impl Model {
     }
 
     fn poll(&mut self) -> Option<Seen> {
-        // Whose turn it is goes first: the other's is next. After an entry of nothing, receives go before.
-        let mut queue = match [0, 1].map(|queue| !self.pending[queue].is_empty()) {
-            [false, false] => return None,
-            [_, receives] => usize::from(receives && (self.turn || self.pending[0].is_empty())),
-        };
-        self.turn = queue == 0;
+        // The queue that had something last goes first, until it was read once around. After an entry of nothing, receives
+        // go before.
+        let has = self.pending.each_ref().map(|entries| !entries.is_empty());
+        let first = usize::from(!self.sends_first);
+        let mut queue = if has[first] || !has[1 - first] { first } else { 1 - first };
+        let mut is_first = true;
         while let Some(entry) = self.pending[queue].pop_front() {
+            self.consumed[queue] += 1;
+            if std::mem::take(&mut is_first) {
+                let is_around = self.consumed[queue].is_multiple_of(ROOM[queue]);
+                self.sends_first = (queue == 0) != is_around;
+            }
             match self.completed(queue, &entry) {
                 None => self.stale += 1,
                 seen => return seen,
@@ -527,8 +534,11 @@ impl Stage {
             self.poll(&mut qp);
         }
         assert_eq!(self.tokens, self.resolved);
-        self.model.stale += self.model.pending.iter().map(|entries| entries.len() as u32).sum::<u32>();
-        self.model.pending.iter_mut().for_each(VecDeque::clear);
+        for (entries, consumed) in self.model.pending.iter_mut().zip(&mut self.model.consumed) {
+            self.model.stale += entries.len() as u32;
+            *consumed += entries.len();
+            entries.clear();
+        }
         self.reached.insert(if self.model.failed { "a failed queue restarted" } else { "a restart" });
         (self.model.failed, self.model.cause, self.produced) = (false, None, [0; 2]);
         let mut qp = qp.error().unwrap().reset().unwrap().prepare().unwrap();
