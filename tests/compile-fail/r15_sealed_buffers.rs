@@ -16,7 +16,7 @@ impl DmaBuf for Mine {
     type View = Visible;
 
     fn into_raw(self) -> RawParts {
-        unimplemented!()
+        loop {}
     }
 
     unsafe fn from_raw(_: RawParts) -> Self {
