@@ -81,7 +81,7 @@ pub enum Error {
         /// The device.
         device: i32,
     },
-    /// That a device orders writes is no proof for another one, or for a wider scope.
+    /// That a device orders writes is no proof for another one.
     NotOrdered {
         /// The device of the memory.
         device: i32,
@@ -204,43 +204,4 @@ impl fmt::Display for Attempt {
 }
 
 /// A refusal that gives back what the call took.
-#[must_use = "it holds what the call took"]
-pub struct Refused<T> {
-    value: T,
-    error: Error,
-}
-
-impl<T> Refused<T> {
-    pub(crate) fn new(value: T, error: impl Into<Error>) -> Self {
-        Self { value, error: error.into() }
-    }
-
-    /// Why.
-    pub fn error(&self) -> Error {
-        self.error
-    }
-
-    /// What the call took.
-    pub fn into_inner(self) -> T {
-        self.value
-    }
-
-    /// Both.
-    pub fn into_parts(self) -> (T, Error) {
-        (self.value, self.error)
-    }
-}
-
-impl<T> fmt::Debug for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Refused").field(&self.error).finish()
-    }
-}
-
-impl<T> fmt::Display for Refused<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<T> core::error::Error for Refused<T> {}
+pub type Refused<T> = efa_core::Refused<T, Error>;

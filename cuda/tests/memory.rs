@@ -6,7 +6,7 @@ mod common;
 use common::{Fake, HOST, MANAGED, POOL, VIRTUAL, WITH_A_HOLE, open_files};
 use efa_core::Context;
 use efa_core::soft::{Profile, SoftDevice};
-use efa_cuda::{BorrowedDevice, Error, MemorySort, Scope};
+use efa_cuda::{BorrowedDevice, Error, MemorySort, Scope, Stream};
 
 const MIB: usize = 1 << 20;
 
@@ -94,6 +94,31 @@ fn h25_an_export_that_is_refused_is_tried_with_the_other_flag_and_the_first_refu
 }
 
 #[test]
+fn h25_a_driver_that_takes_whole_allocations_alone_is_given_the_pages_of_the_whole_one() {
+    let fake = Fake::new();
+    fake.malloc(512);
+    // Ten thousand bytes and a half page into a block; of them the last.
+    let va = fake.malloc(10_000);
+    let refuse = || fake.fail("cuMemGetHandleForAddressRange", 1, 1);
+    refuse();
+    let exported = fake.driver.export(&borrowed(va + 9_000, 1_000)).unwrap();
+    assert_eq!((exported.offset, exported.len), (9_512, 1_000));
+    let log = fake.log();
+    let calls: Vec<&String> = log.iter().filter(|line| line.starts_with("cuMemGetHandle")).collect();
+    let [part, whole] = calls[..] else { panic!("{calls:#?}") };
+    assert!(part.contains(&format!(" va={:x} len=1000 ", va - 512 + 0x2000)), "{part}");
+    assert!(whole.contains(&format!(" va={:x} len=3000 ", va - 512)), "{whole}");
+    // What is refused for the whole one too is told as it was first, and asked with the other flag.
+    fake.fail("cuMemGetHandleForAddressRange", 1, 0);
+    let Err(Error::Call(failed)) = fake.driver.export(&borrowed(va + 9_000, 1_000)) else { panic!("exported") };
+    assert_eq!(failed.code, 1);
+    assert_eq!(fake.log().iter().filter(|line| line.starts_with("cuMemGetHandle")).count(), 2 + 4);
+    // The pages that were refused are not asked for again: those of all of it are the same.
+    fake.driver.export(&borrowed(va, 10_000)).unwrap_err();
+    assert_eq!(fake.log().iter().filter(|line| line.starts_with("cuMemGetHandle")).count(), 6 + 2);
+}
+
+#[test]
 fn calls_are_made_in_the_memorys_own_context_and_the_threads_own_is_as_it_was() {
     let fake = Fake::new();
     let mut own = 0usize;
@@ -127,6 +152,24 @@ fn memory_without_a_context_is_reached_by_an_active_primary_one_and_none_is_ever
     let (mut flags, mut active) = (0u32, 1i32);
     fake.call("cuDevicePrimaryCtxGetState", &[1, &raw mut flags as usize, &raw mut active as usize]);
     assert_eq!(active, 0);
+}
+
+#[test]
+fn a_default_stream_is_of_the_primary_context_and_keeps_it_alive() {
+    let fake = Fake::new();
+    let gpu = fake.driver.device(1).unwrap();
+    let mut own = 0usize;
+    fake.call("cuCtxCreate_v2", &[&raw mut own as usize, 0, 1]);
+    let primary = gpu.primary().unwrap();
+    let mut stream = Stream::legacy(&primary);
+    drop(primary);
+    stream.synchronize().unwrap();
+    let log = fake.log();
+    let call = log.iter().rfind(|line| line.starts_with("cuStreamSynchronize")).unwrap();
+    assert!(call.contains("ctx=0x2000 "), "not in the thread's own, {own:#x}: {call}");
+    drop(stream);
+    fake.no_context();
+    assert_eq!(gpu.within(|_| ()), Err(Error::NoContext { device: 1 }));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use efa_core::qp::{Depth, Endpoint, QpKind, Srd, ops};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, ProtectionDomain, Token, Verb};
 use efa_cuda::dlpack::{Imported, Tensor, abi};
-use efa_cuda::{Allocation, Attempt, BorrowedDevice, Error, Progress, Scope, Stream, SyncMemops};
+use efa_cuda::{Allocation, Attempt, BorrowedDevice, Error, Outbound, Progress, Scope, Stream, SyncMemops, Unsynced};
 use efa_os::Device;
 
 const LEN: usize = 8192;
@@ -181,7 +181,8 @@ fn a_stream_that_is_captured_is_refused_and_the_capture_is_not_harmed() {
     fake.call("cuStreamIsCapturing", &[stream.raw(), &raw mut status as usize]);
     assert_eq!(status, 1, "still captured");
     // On a stream of its own device that is not, by whichever handle.
-    let mut default = efa_cuda::Stream::legacy(region.device());
+    let primary = region.device().primary().unwrap();
+    let mut default = Stream::legacy(&primary);
     let ready = refused.into_inner().synchronize(&mut default).unwrap();
     region.close(ready.unsynced()).unwrap();
 }
@@ -281,6 +282,71 @@ fn h25_memory_that_cannot_be_registered_either_way_is_refused_with_both_errors_a
 }
 
 #[test]
+fn h25_what_a_device_is_refused_by_errno_524_is_exported_with_the_other_flag() {
+    let fake = Fake::new();
+    let ends = Ends::new();
+    let va = fake.malloc(LEN);
+    fake.set("c2c", 1);
+    fake.set("attach", 524);
+    let exports = || -> Vec<String> {
+        let log = fake.log();
+        log.iter().filter_map(|line| line.split_once("sort=1 flags=")).map(|(_, flags)| flags.to_owned()).collect()
+    };
+    // Where the other one is first, it is the only one.
+    let flags: &[&str] = if cfg!(target_arch = "aarch64") { &["1"] } else { &["0", "1"] };
+    let before = open_files();
+    let (region, memory) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
+    assert_eq!((exports(), open_files()), (flags.iter().map(ToString::to_string).collect(), before));
+    region.close(memory).unwrap();
+    // With neither it is told as the reason, beside what became of the address.
+    fake.set("version", 12070);
+    let refused = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap_err();
+    let errno = libc::EFAULT;
+    let Error::Registration { dma_buf: Attempt::Register(dma_buf), plain } = refused.error() else {
+        panic!("{refused}")
+    };
+    assert!(matches!(dma_buf, efa_core::Error::Device { errno: 524, .. }), "{dma_buf:?}");
+    assert_eq!(plain, efa_core::Error::Device { verb: Verb::RegMr, errno });
+    assert!(refused.to_string().contains("PCIe topology"), "{refused}");
+    assert_eq!((exports().len(), open_files()), (flags.len() + 1, before));
+}
+
+#[test]
+fn what_is_refused_of_two_regions_is_given_back_as_each_ones_own() {
+    let fake = Fake::new();
+    let ends = Ends::new();
+    let first = fake.malloc(LEN);
+    fake.use_gpu(1);
+    let second = fake.malloc(LEN);
+    let (region, a) = fake.driver.register(&ends.pd, borrowed(first, LEN)).unwrap();
+    let (_other, b) = fake.driver.register(&ends.pd, borrowed(second, LEN)).unwrap();
+    let is = |memory: &Outbound<Unsynced>| (memory.address(), memory.device().ordinal());
+    let (a, b) = a.unsplit(b).unwrap_err().into_inner();
+    assert_eq!([is(&a), is(&b)], [(first, 0), (second, 1)]);
+    let (region, b) = region.close(b).unwrap_err().into_inner();
+    assert_eq!(is(&b), (second, 1));
+    region.close(a).unwrap();
+}
+
+#[test]
+fn a_tensor_that_is_not_to_be_written_is_not_even_where_it_is_received_into() {
+    let fake = Fake::new();
+    let mut ends = Ends::new();
+    let va = fake.malloc(LEN);
+    let mut stream = fake.stream();
+    fake.kernel(&mut stream, va, LEN, 5);
+    // SAFETY: what DLPack says, made below.
+    let imported = unsafe { Tensor::from_versioned(versioned(va, &[64, 32], abi::READ_ONLY, None)) }.unwrap();
+    let Imported::ReadOnly(tensor) = imported else { panic!("writable") };
+    let (_region, memory) = fake.driver.register(&ends.pd, tensor).unwrap();
+    ends.b.post_recv(memory.synchronize(&mut stream).unwrap().into_slice(), Token(1)).unwrap();
+    let (_host, bytes) = ends.pd.register(vec![9u8; LEN]).unwrap();
+    ends.a.post(ends.to_b.send(bytes), Token(2)).unwrap();
+    let Event::Failed { failure, .. } = ends.at_b() else { panic!("received") };
+    assert_eq!((failure.token, fake.on_bus(va, LEN)), (Some(Token(1)), vec![5; LEN]));
+}
+
+#[test]
 fn a_segment_is_registered_once_and_its_tensors_are_slices_of_it() {
     let fake = Fake::new();
     let mut ends = Ends::new();
@@ -344,7 +410,10 @@ fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_
     let mut stream = Stream::new(&primary).unwrap();
     let (region, mut memory) = fake.driver.register(&ends.pd, memory).unwrap();
     drop(primary);
-    stream.fill(&mut memory, 0x11).unwrap();
+    region.fill(&mut stream, &mut memory, 0x11).unwrap();
+    // Only this region's: another one's may not be its owner's.
+    let (_other, mut foreign) = fake.driver.register(&ends.pd, borrowed(fake.malloc(64), 64)).unwrap();
+    assert_eq!(region.fill(&mut stream, &mut foreign, 1), Err(Error::ForeignSlice));
     let slice = memory.synchronize(&mut stream).unwrap().into_slice();
     // What arrived is seen by a copy, once it was flushed.
     fake.write_on_bus(region.attr().iova, &[0x22; 16]);
@@ -357,7 +426,7 @@ fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_
     assert!(!fake.log().iter().any(|line| line.starts_with("cuMemFree_v2")), "its slice is held");
     drop((visible, stream));
     assert!(fake.at("cuMemFree_v2") > fake.at("cuMemcpyDtoH_v2"));
-    fake.at("cuStreamDestroy_v2");
+    assert!(fake.log()[fake.at("cuStreamDestroy_v2")].contains("ctx=0x2000 "), "in its own context");
     assert_eq!(gpu.within(|_| ()), Err(Error::NoContext { device: 1 }), "nobody's any more");
 }
 
@@ -370,7 +439,9 @@ extern "C" fn deleter(managed: *mut abi::ManagedVersioned) {
     drop(unsafe { Box::from_raw(managed) });
 }
 
-fn versioned(data: u64, shape: &'static [i64; 2], flags: u64) -> NonNull<abi::ManagedVersioned> {
+type Deleter = Option<unsafe extern "C" fn(*mut abi::ManagedVersioned)>;
+
+fn versioned(data: u64, shape: &'static [i64; 2], flags: u64, deleter: Deleter) -> NonNull<abi::ManagedVersioned> {
     let dl_tensor = abi::DlTensor {
         data: std::ptr::without_provenance_mut(data as usize),
         device: abi::Device { device_type: abi::device_type::CUDA, device_id: 0 },
@@ -381,8 +452,7 @@ fn versioned(data: u64, shape: &'static [i64; 2], flags: u64) -> NonNull<abi::Ma
         byte_offset: 0,
     };
     let version = abi::Version { major: 1, minor: 1 };
-    let managed =
-        abi::ManagedVersioned { version, manager_ctx: std::ptr::null_mut(), deleter: Some(deleter), flags, dl_tensor };
+    let managed = abi::ManagedVersioned { version, manager_ctx: std::ptr::null_mut(), deleter, flags, dl_tensor };
     NonNull::from(Box::leak(Box::new(managed)))
 }
 
@@ -393,7 +463,7 @@ fn a_tensor_is_given_back_once_and_after_its_region_was_deregistered_whoever_is_
     let va = fake.malloc(LEN);
     let import = |flags| {
         // SAFETY: what DLPack says, made above.
-        unsafe { Tensor::from_versioned(versioned(va, &[64, 32], flags)) }.unwrap()
+        unsafe { Tensor::from_versioned(versioned(va, &[64, 32], flags, Some(deleter))) }.unwrap()
     };
     let Imported::Writable(tensor) = import(0) else { panic!("read-only") };
     let (region, memory) = fake.driver.register(&ends.pd, tensor).unwrap();

@@ -237,19 +237,22 @@ impl From<crate::wire::ParseError> for Error {
 
 /// A refusal that gives back what the call took.
 #[must_use = "it holds what the call took"]
-pub struct Refused<T> {
+pub struct Refused<T, E = Error> {
     value: T,
-    error: Error,
+    error: E,
 }
 
-impl<T> Refused<T> {
+impl<T, E> Refused<T, E> {
     /// A refusal of `value`.
-    pub fn new(value: T, error: Error) -> Self {
+    pub fn new(value: T, error: E) -> Self {
         Self { value, error }
     }
 
     /// Why.
-    pub fn error(&self) -> Error {
+    pub fn error(&self) -> E
+    where
+        E: Copy,
+    {
         self.error
     }
 
@@ -259,12 +262,12 @@ impl<T> Refused<T> {
     }
 
     /// Both.
-    pub fn into_parts(self) -> (T, Error) {
+    pub fn into_parts(self) -> (T, E) {
         (self.value, self.error)
     }
 
     /// The same refusal, of something made of the value.
-    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Refused<U> {
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Refused<U, E> {
         Refused { value: f(self.value), error: self.error }
     }
 }
@@ -275,19 +278,19 @@ impl<T> From<Refused<T>> for Error {
     }
 }
 
-impl<T> fmt::Debug for Refused<T> {
+impl<T, E: fmt::Debug> fmt::Debug for Refused<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Refused").field(&self.error).finish()
     }
 }
 
-impl<T> fmt::Display for Refused<T> {
+impl<T, E: fmt::Display> fmt::Display for Refused<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<T> core::error::Error for Refused<T> {}
+impl<T, E: core::error::Error> core::error::Error for Refused<T, E> {}
 impl core::error::Error for Error {}
 
 impl fmt::Display for Error {

@@ -82,19 +82,27 @@ impl<M> fmt::Debug for Region<M> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegisterOptions {
     relaxed_ordering: bool,
+    read_only: bool,
     iova: Option<u64>,
 }
 
 impl RegisterOptions {
     /// The defaults: strict PCIe ordering, and the address that the owner of the memory knows it by.
     pub const fn new() -> Self {
-        Self { relaxed_ordering: false, iova: None }
+        Self { relaxed_ordering: false, read_only: false, iova: None }
     }
 
     /// The address that the device and peers know the first byte by. It is as far into a page as the memory is
     /// ([`Error::PageOffset`]); nothing else is asked of it, not even that it differs from other regions'.
     pub const fn iova(mut self, iova: u64) -> Self {
         self.iova = Some(iova);
+        self
+    }
+
+    /// Has the device only read the memory: what is received or read into it fails by its completion, and nothing is written (R15).
+    /// Peers that may write it do so all the same.
+    pub const fn read_only(mut self) -> Self {
+        self.read_only = true;
         self
     }
 
@@ -109,6 +117,7 @@ impl RegisterOptions {
     }
 
     pub(crate) fn init(self, rights: Access) -> MrInit {
+        let rights = if self.read_only { rights.difference(Access::LOCAL_WRITE) } else { rights };
         let access = if self.relaxed_ordering { rights | Access::RELAXED_ORDERING } else { rights };
         MrInit { access, iova: self.iova }
     }

@@ -7,7 +7,7 @@ use efa_core::memory::{
     Buffer, DmaBuf, MemoryFile, MemoryKind, Opaque, PageSize, Pages, RawMemory, RawParts, RegisterOptions,
     RemoteReadWrite,
 };
-use efa_core::qp::{Depth, Srd};
+use efa_core::qp::{Depth, Endpoint, Srd};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::work::Event;
 use efa_core::{Caps, Context, Error, MrInit, Token};
@@ -144,4 +144,34 @@ fn where_memory_is_to_be_seen_follows_from_its_kind_and_from_what_is_asked() {
     let refused = Error::OutOfBounds { offset: beyond, len: 64, within: u64::MAX };
     assert_eq!(place(file, Some(beyond), 0x1000).0, Err(refused));
     assert_eq!(place(MemoryKind::Ordinary, Some(0), 1).0, Ok(0));
+}
+
+#[test]
+fn r15_memory_that_is_only_to_be_read_is_sent_and_what_is_received_into_it_fails_and_writes_nothing() {
+    let ctx = Context::open(SoftDevice::new(Profile::RDMA));
+    let pd = ctx.alloc_pd().unwrap();
+    let end = || pd.endpoint(ctx.require::<Srd>().unwrap(), Depth::new(4, 4)).unwrap();
+    let (mut a, mut b) = (end(), end());
+    let (to_b, _to_a) = efa_core::connect::introduce(&a, &b).unwrap();
+    let options = RegisterOptions::new().read_only();
+    let polled = |end: &mut Endpoint<SoftDevice, Srd>| (0..10_000).find_map(|_| end.poll()).expect("an event");
+    let (source, bytes) = pd.register_with(vec![7u8; 64], options).unwrap();
+    let (_target, into) = pd.register_with(vec![1u8; 64], options).unwrap();
+    assert!(!source.attr().access.contains(Access::LOCAL_WRITE));
+    b.post_recv(into, Token(1)).unwrap();
+    a.post(to_b.send(bytes), Token(2)).unwrap();
+    let Event::Failed { mut buffers, .. } = polled(&mut b) else { panic!("received") };
+    assert_eq!(buffers.take_slice().unwrap()[..], [1; 64]);
+    // It is read: what is wrong is at the other end.
+    while a.in_flight() > 0 {
+        a.poll();
+    }
+    let (_other, into) = pd.register(vec![1u8; 64]).unwrap();
+    let (_source, bytes) = pd.register_with(vec![9u8; 64], options).unwrap();
+    let (mut a, mut b) = (end(), end());
+    let (to_b, _to_a) = efa_core::connect::introduce(&a, &b).unwrap();
+    b.post_recv(into, Token(1)).unwrap();
+    a.post(to_b.send(bytes), Token(2)).unwrap();
+    let Event::Received(mut message) = polled(&mut b) else { panic!("not received") };
+    assert_eq!(message.buffers.take_slice().unwrap()[..], [9; 64]);
 }

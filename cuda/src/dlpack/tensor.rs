@@ -73,7 +73,8 @@ impl Tensor {
     ///
     /// # Safety
     /// It is what DLPack's header says, shape and strides with as many numbers as it has dimensions; nobody else calls its deleter,
-    /// which may be called from any thread, and until then the memory stays allocated, its context alive.
+    /// which may be called from any thread, and until then, or, where it has none, until the tensor was dropped, the memory stays
+    /// allocated, its context alive.
     pub unsafe fn from_legacy(managed: NonNull<Managed>) -> Result<Self, DlpackError> {
         let deleter = Deleter::Legacy(managed);
         // SAFETY: by the caller's word.

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use super::{Owner, Writable};
+use super::{GpuRegion, Owner, Writable};
 use crate::context::Current;
 use crate::driver::Device;
 use crate::error::{Error, Failed};
+use crate::order::{Outbound, Stream, Unsynced};
 use crate::raw::Handle;
 
 /// A device's primary context, which this program uses: the one that frameworks use too. It is let go when the last copy is dropped.
@@ -83,6 +84,21 @@ impl Drop for Allocation {
         // What this answers could only be told by panicking.
         // SAFETY: allocated in `new`, and freed once; what registered it owned this.
         let _ = self.primary.within(|_| unsafe { driver.free(address) });
+    }
+}
+
+impl GpuRegion<Allocation> {
+    /// Queues a kernel that writes one byte everywhere: for tests and first programs. It is of memory of one's own, which is freed
+    /// only once that is done: nobody else's may be written by what was queued and forgotten.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSlice`], what the driver answered.
+    pub fn fill(&self, stream: &mut Stream, memory: &mut Outbound<Unsynced>, byte: u8) -> Result<(), Error> {
+        if !self.has(memory) {
+            return Err(Error::ForeignSlice);
+        }
+        // SAFETY: a part of this allocation, which the region has, and whose end, `cuMemFree`, waits for what is queued.
+        unsafe { stream.fill(memory.address(), memory.len(), byte) }
     }
 }
 

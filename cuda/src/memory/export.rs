@@ -39,7 +39,8 @@ impl Driver {
     /// With given flags: the pages of the range; where the driver takes only whole allocations, those that have them.
     pub(super) fn export_with<O: Owner>(self, place: &Place, memory: &O, flags: u64) -> Result<Exported, Error> {
         let (address, len) = (memory.address(), memory.len());
-        let (base, size) = pages(address, len, page_size()).ok_or(Error::Range { address, len: len as u64 })?;
+        let page = page_size();
+        let (base, size) = pages(address, len, page).ok_or(Error::Range { address, len: len as u64 })?;
         let export = |base: u64, size: u64| {
             let file = self.export_range(base, size as usize, flags)?;
             Ok(Exported { file, offset: address - base, len })
@@ -49,7 +50,10 @@ impl Driver {
                 let Ok((whole, bytes)) = self.address_range(address) else { return Err(error) };
                 let end = whole.checked_add(bytes as u64);
                 let covers = whole <= address && end.is_some_and(|end| address + len as u64 <= end);
-                if covers { export(whole, bytes as u64).map_err(|_| error) } else { Err(error) }
+                match pages(whole, bytes, page) {
+                    Some(pages) if covers && pages != (base, size) => export(pages.0, pages.1).map_err(|_| error),
+                    _ => Err(error),
+                }
             }
             answer => answer,
         })?

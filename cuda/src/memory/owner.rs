@@ -5,7 +5,10 @@
 use core::fmt::Debug;
 
 /// Whether memory may be written: [`Writable`] or [`ReadOnly`].
-pub trait Access: sealed::Sealed + Debug + Send + Sync + 'static {}
+pub trait Access: sealed::Sealed + Debug + Send + Sync + 'static {
+    /// Whether it may.
+    const WRITABLE: bool;
+}
 
 mod sealed {
     #[expect(unnameable_types, reason = "sealed")]
@@ -19,7 +22,8 @@ impl sealed::Sealed for ReadOnly {}
 #[derive(Clone, Copy, Debug)]
 pub enum Writable {}
 
-/// Memory that its producer says is not to be written: it is sent, and neither exposed nor told to have arrived.
+/// Memory that its producer says is not to be written: it is sent, and neither exposed nor told to have arrived. The device has no
+/// right to write it: what is received or read into it all the same fails by its completion (R15).
 #[derive(Clone, Copy, Debug)]
 pub enum ReadOnly {}
 
@@ -33,8 +37,13 @@ pub trait MayBeWritten: Access {}
 
 impl MayBeWritten for Writable {}
 
-impl Access for Writable {}
-impl Access for ReadOnly {}
+impl Access for Writable {
+    const WRITABLE: bool = true;
+}
+
+impl Access for ReadOnly {
+    const WRITABLE: bool = false;
+}
 
 /// An owner of device memory, which is kept until that was deregistered.
 ///

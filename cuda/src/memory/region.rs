@@ -32,6 +32,17 @@ impl Place {
         Self { device: info.device, context: info.context, address }
     }
 
+    /// That a context is of the memory's device, and is the thread's still.
+    pub(crate) fn check(&self, current: &Current) -> Result<(), Error> {
+        let (device, now) = (self.device.ordinal, self.device.driver.current_device()?);
+        if (current.device().ordinal, now) == (device, device) {
+            return Ok(());
+        }
+        // The closure may have changed it meanwhile.
+        let current = if now == device { current.device().ordinal } else { now };
+        Err(Error::OtherDevice { device, current })
+    }
+
     /// Runs with the context that the memory was allocated in, or, where it has none, one of its device.
     ///
     /// The owner is lent, as its context is alive while it is.
@@ -86,6 +97,10 @@ impl<O: Owner> GpuRegion<O> {
 
     registered!();
 
+    pub(super) fn has(&self, memory: &Outbound<Unsynced>) -> bool {
+        self.region.has(memory.bytes())
+    }
+
     /// What is known of it: where it is, and its keys.
     pub fn attr(&self) -> &MrAttr {
         self.region.attr()
@@ -125,9 +140,11 @@ impl<O: Owner> GpuRegion<O> {
     /// As [`Region::close`], with both.
     pub fn close(self, whole: Outbound<Unsynced>) -> Result<O, Refused<(Self, Outbound<Unsynced>)>> {
         let Self { region, place, memops } = self;
-        region.close(whole.into_parts().0).map(GpuMemory::into_owner).map_err(|refused| {
+        // What was taken for all of it may be of another region, and is that one's still.
+        let (whole, place_of_whole) = whole.into_parts();
+        region.close(whole).map(GpuMemory::into_owner).map_err(|refused| {
             let ((region, slice), error) = refused.into_parts();
-            Refused::new((Self { region, place, memops }, Outbound::new(slice, place)), error)
+            Refused::new((Self { region, place, memops }, Outbound::new(slice, place_of_whole)), error.into())
         })
     }
 }
@@ -210,7 +227,7 @@ impl<O: Owner, A: RemoteAccess> GpuExposed<O, A> {
         let Self { exposed, place, memops } = self;
         exposed.revoke().map(GpuMemory::into_owner).map_err(|refused| {
             let (exposed, error) = refused.into_parts();
-            Refused::new(Self { exposed, place, memops }, error)
+            Refused::new(Self { exposed, place, memops }, error.into())
         })
     }
 }

@@ -9,7 +9,7 @@ use efa_core::{Granted, ProtectionDomain, Provider};
 
 use super::export::{flags, is_refusal};
 use super::raw_owner::GpuMemory;
-use super::{GpuExposed, GpuRegion, MayBeWritten, MemorySort, Owner, Place};
+use super::{Access, GpuExposed, GpuRegion, MayBeWritten, MemorySort, Owner, Place};
 use crate::driver::Driver;
 use crate::error::{Attempt, Error, Failed, Refused};
 use crate::order::{Outbound, Unsynced};
@@ -52,6 +52,7 @@ impl Driver {
         memory: O,
         options: RegisterOptions,
     ) -> Result<(GpuRegion<O>, Outbound<Unsynced>), Refused<O>> {
+        let options = if O::Access::WRITABLE { options } else { options.read_only() };
         let (place, memops, (region, slice)) = self.attempt(memory, |memory| pd.register_with(memory, options))?;
         Ok((GpuRegion::new(region, place, memops), Outbound::new(slice, place)))
     }
@@ -122,7 +123,9 @@ impl Driver {
                 };
                 let (memory, error) = error.into_parts();
                 owner = memory.into_owner();
-                let efa_core::Error::Device { errno, .. } = error else { return Err(Refused::new(owner, error)) };
+                let efa_core::Error::Device { errno, .. } = error else {
+                    return Err(Refused::new(owner, error.into()));
+                };
                 refused = refused.or(Some(Attempt::Register(error)));
                 if errno != ENOTSUPP {
                     break;

@@ -10,7 +10,7 @@ use efa_core::work::{Received, UnsolicitedWrite, WriteArrived};
 
 use super::{Holder, Outbound, Unsynced};
 use crate::context::Current;
-use crate::driver::{Device, Scope, WritesOrdered};
+use crate::driver::{Scope, WritesOrdered};
 use crate::error::{Error, Refused};
 use crate::memory::Place;
 
@@ -67,20 +67,7 @@ impl<S, B: Holder> Inbound<S, B> {
         self.place.address + self.bytes.span().0 as u64
     }
 
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.bytes.span().1
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The GPU whose memory it is.
-    pub fn device(&self) -> Device {
-        self.place.device
-    }
+    range!();
 
     /// Memory to be posted again: whoever was launched to read it is to be waited for. What arrived and was not seen is given up.
     pub fn into_outbound(self) -> Outbound<Unsynced, B> {
@@ -92,8 +79,9 @@ impl<B: Holder> Inbound<Visible, B> {
     /// Copies it to the host's memory, as a kernel that is launched now sees it: as much as there is room for.
     ///
     /// # Errors
-    /// What the driver answered.
-    pub fn copy_to_host(&self, _current: &Current, to: &mut [u8]) -> Result<(), Error> {
+    /// [`Error::OtherDevice`], what the driver answered.
+    pub fn copy_to_host(&self, current: &Current, to: &mut [u8]) -> Result<(), Error> {
+        self.place.check(current)?;
         let len = to.len().min(self.len());
         let to = to.get_mut(..len).unwrap_or_default();
         Ok(self.place.device.driver.copy_to_host(to, self.address())?)
@@ -121,17 +109,12 @@ impl<B: Holder> Inbound<Completed, B> {
     }
 
     fn flush_device(&self, current: &Current, scope: Scope) -> Result<(), Error> {
-        let (device, driver) = (self.place.device, self.place.device.driver);
-        // The closure may have changed the context meanwhile.
-        let now = driver.current_device()?;
-        if current.device() != device || now != device.ordinal {
-            let current = if now == device.ordinal { current.device().ordinal } else { now };
-            return Err(Error::OtherDevice { device: device.ordinal, current });
-        }
+        let device = self.place.device;
+        self.place.check(current)?;
         if !device.flushes_from_host()? {
             return Err(Error::NoHostFlush { device: device.ordinal });
         }
-        driver.flush_writes(scope.number())
+        device.driver.flush_writes(scope.number())
     }
 
     /// Takes the device's word that it orders writes itself, so that none is to be flushed.

@@ -17,6 +17,26 @@
 //! | `outbound` | memory that is to be posted |
 //! | `inbound` | memory that something arrived in |
 
+/// What is asked of a range of memory in either direction.
+macro_rules! range {
+    () => {
+        /// Bytes.
+        pub fn len(&self) -> usize {
+            self.bytes.span().1
+        }
+
+        /// Whether it has no bytes.
+        pub fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+
+        /// The GPU whose memory it is.
+        pub fn device(&self) -> crate::Device {
+            self.place.device
+        }
+    };
+}
+
 mod inbound;
 mod outbound;
 mod stream;

@@ -9,8 +9,7 @@ use efa_core::memory::{ExposedPart, Opaque, Slice};
 
 use super::Stream;
 use super::stream::Event;
-use crate::driver::Device;
-use crate::error::{Error, Refused};
+use crate::error::Refused;
 use crate::memory::Place;
 
 /// What holds a range of registered memory: a slice, or a part of exposed memory.
@@ -73,28 +72,21 @@ impl<S, B: Holder> Outbound<S, B> {
         self.place.address + self.bytes.span().0 as u64
     }
 
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.bytes.span().1
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The GPU whose memory it is.
-    pub fn device(&self) -> Device {
-        self.place.device
-    }
+    range!();
 
     /// What the device takes. A SEND, an RDMA write, an RDMA read and a receive all do, and give it back by their completion.
+    /// The stream is let go: until that completion nothing is to be launched that writes what is sent, or touches what is received
+    /// into, which nobody here sees.
     #[doc(alias = "post")]
     pub fn into_slice(self) -> B
     where
         S: Postable,
     {
         self.bytes
+    }
+
+    pub(crate) fn bytes(&self) -> &B {
+        &self.bytes
     }
 
     pub(crate) fn into_parts(self) -> (B, Place) {
@@ -114,7 +106,7 @@ impl<B: Holder> Outbound<Unsynced, B> {
     /// Waits for all that is queued on the stream whose kernels write or read this memory.
     ///
     /// # Errors
-    /// [`Error::Capturing`], what the driver answered; with the memory.
+    /// [`Error::Capturing`](crate::Error::Capturing), what the driver answered; with the memory.
     pub fn synchronize(self, stream: &mut Stream) -> Result<Outbound<Ready<'_>, B>, Refused<Self>> {
         match stream.synchronize() {
             Ok(()) => Ok(self.with()),
@@ -162,7 +154,7 @@ impl<S> Outbound<S> {
             Ok((head, tail)) => Ok((of(head), of(tail))),
             Err(refused) => {
                 let (bytes, error) = refused.into_parts();
-                Err(Refused::new(of(bytes), error))
+                Err(Refused::new(of(bytes), error.into()))
             }
         }
     }
@@ -172,13 +164,14 @@ impl<S> Outbound<S> {
     /// # Errors
     /// [`efa_core::Error::NotAdjacent`], with both.
     pub fn unsplit(self, next: Self) -> Result<Self, Refused<(Self, Self)>> {
-        let ((bytes, place), (other, _)) = (self.into_parts(), next.into_parts());
-        let of = |bytes| Self { bytes, place, state: PhantomData };
+        let ((bytes, place), (other, place_of_other)) = (self.into_parts(), next.into_parts());
+        let of = |bytes, place| Self { bytes, place, state: PhantomData };
         match bytes.unsplit(other) {
-            Ok(bytes) => Ok(of(bytes)),
+            Ok(bytes) => Ok(of(bytes, place)),
             Err(refused) => {
+                // They may be of two regions: each is where it was.
                 let ((bytes, other), error) = refused.into_parts();
-                Err(Refused::new((of(bytes), of(other)), error))
+                Err(Refused::new((of(bytes, place), of(other, place_of_other)), error.into()))
             }
         }
     }
@@ -223,7 +216,7 @@ impl<'s, B: Holder> Recorded<'s, B> {
         match self.event.has_come() {
             Ok(true) => Ok(Progress::Ready(self.memory.with())),
             Ok(false) => Ok(Progress::Pending(self)),
-            Err(failed) => Err(Refused::new(self.memory, failed)),
+            Err(failed) => Err(Refused::new(self.memory, failed.into())),
         }
     }
 
@@ -234,7 +227,7 @@ impl<'s, B: Holder> Recorded<'s, B> {
     pub fn wait(self) -> Result<Outbound<Ready<'s>, B>, Refused<Outbound<Unsynced, B>>> {
         match self.event.wait() {
             Ok(()) => Ok(self.memory.with()),
-            Err(failed) => Err(Refused::new(self.memory, Error::Call(failed))),
+            Err(failed) => Err(Refused::new(self.memory, failed.into())),
         }
     }
 }

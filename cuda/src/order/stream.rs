@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use super::{Holder, Outbound, Unsynced};
 use crate::driver::{Device, Driver};
 use crate::error::{Error, Failed};
 use crate::memory::Primary;
@@ -18,10 +17,10 @@ use crate::raw::{
 pub struct Stream {
     driver: Driver,
     raw: Handle,
-    /// Whose default stream it is; one with a handle of its own knows its context.
-    default_of: Option<Device>,
-    /// Whose it is, if it was made here.
-    made: Option<Primary>,
+    /// The context of a default stream, and of one that was made here; another one knows its own.
+    primary: Option<Primary>,
+    /// Whether it was made here.
+    made: bool,
 }
 
 impl Stream {
@@ -31,7 +30,7 @@ impl Stream {
     /// # Safety
     /// It is a stream, which is not destroyed while this is there.
     pub unsafe fn from_raw(driver: Driver, raw: usize) -> Self {
-        Self { driver, raw, default_of: None, made: None }
+        Self { driver, raw, primary: None, made: false }
     }
 
     /// A stream of one's own, in a device's primary context.
@@ -41,29 +40,31 @@ impl Stream {
     pub fn new(primary: &Primary) -> Result<Self, Error> {
         let driver = primary.device().driver;
         let raw = primary.within(|_| driver.create_stream())??;
-        Ok(Self { driver, raw, default_of: None, made: Some(primary.clone()) })
+        Ok(Self { driver, raw, primary: Some(primary.clone()), made: true })
     }
 
-    /// Queues a kernel that writes one byte everywhere: for tests and first programs.
+    /// The legacy default stream of a device's primary context, which waits for all others but those that say otherwise.
+    pub fn legacy(primary: &Primary) -> Self {
+        Self::default_of(primary, STREAM_LEGACY)
+    }
+
+    /// The default stream, in a device's primary context, of whichever thread uses this: wait in the thread that launched.
+    pub fn per_thread(primary: &Primary) -> Self {
+        Self::default_of(primary, STREAM_PER_THREAD)
+    }
+
+    fn default_of(primary: &Primary, raw: Handle) -> Self {
+        Self { driver: primary.device().driver, raw, primary: Some(primary.clone()), made: false }
+    }
+
+    /// Queues a kernel that writes one byte everywhere.
     ///
-    /// # Errors
-    /// What the driver answered.
-    pub fn fill<B: Holder>(&mut self, memory: &mut Outbound<Unsynced, B>, byte: u8) -> Result<(), Error> {
-        let (address, len) = (memory.address(), memory.len());
-        // SAFETY: the range is registered memory, which is allocated for as long; what is queued is done, or waited for by
-        // whoever frees it. The stream is alive, as below.
+    /// # Safety
+    /// The range stays allocated until that is done, or is freed by a call that waits for it.
+    pub(crate) unsafe fn fill(&mut self, address: u64, len: usize, byte: u8) -> Result<(), Error> {
+        // SAFETY: by the caller's word; the stream is alive, as below.
         let filled = self.within(|| unsafe { self.driver.fill(address, byte, len, self.raw) })?;
         Self::answered(filled)
-    }
-
-    /// The legacy default stream of a device, which waits for all others but those that say otherwise.
-    pub fn legacy(device: Device) -> Self {
-        Self { driver: device.driver, raw: STREAM_LEGACY, default_of: Some(device), made: None }
-    }
-
-    /// The default stream, on a device, of whichever thread uses this: wait in the thread that launched.
-    pub fn per_thread(device: Device) -> Self {
-        Self { driver: device.driver, raw: STREAM_PER_THREAD, default_of: Some(device), made: None }
     }
 
     /// The handle, to launch with.
@@ -73,8 +74,8 @@ impl Stream {
 
     /// Runs in the stream's context.
     fn within<R>(&self, run: impl FnOnce() -> R) -> Result<R, Error> {
-        match self.default_of {
-            Some(device) => device.within(|_| run()),
+        match &self.primary {
+            Some(primary) => primary.within(|_| run()),
             None => {
                 // SAFETY: alive by `from_raw`'s contract.
                 let context = unsafe { self.driver.stream_context(self.raw) }?;
@@ -125,15 +126,15 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.made.is_some() {
+        if self.made {
             // What this answers could only be told by panicking.
             // SAFETY: made in `new`, and destroyed once; its context is retained until the field is dropped.
-            let _ = unsafe { self.driver.destroy_stream(self.raw) };
+            let _ = self.within(|| unsafe { self.driver.destroy_stream(self.raw) });
         }
     }
 }
 
-/// An event that was recorded.
+/// An event that was recorded; what has it borrows its stream, whose context is alive.
 #[derive(Debug)]
 pub(super) struct Event {
     driver: Driver,

@@ -57,7 +57,7 @@ fn transfer() -> Result<(), Box<dyn Error>> {
     let (target_region, mut target) = driver.register(&pd, Allocation::new(&consuming, LEN)?)?;
     let start = Instant::now();
     for round in 1..=100u8 {
-        kernels.fill(&mut source, round)?;
+        source_region.fill(&mut kernels, &mut source, round)?;
         let into = target.synchronize(&mut consumers)?;
         b.post_recv(into.into_slice(), Token(1))?;
         let ready = source.synchronize(&mut kernels)?;

@@ -3,9 +3,11 @@
 use std::ffi::{CStr, c_char};
 use std::os::fd::IntoRawFd;
 
-use crate::memory::{Block, Kind, PAGE, Piece};
+use crate::memory::{Block, Kind, PAGE, Piece, ticket};
 use crate::out::Out;
-use crate::state::{Answer, CONTEXTS, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, current, entries, primary};
+use crate::state::{
+    Answer, CONTEXTS, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Settings, current, entries, primary,
+};
 
 entries! {
     fn cuInit(flags: u32) |fake| {
@@ -146,7 +148,7 @@ entries! {
     }
     fn cuMemGetHandleForAddressRange(handle: Out<i32>, va: u64, len: usize, sort: i32, flags: u64) |fake| {
         fake.current()?;
-        let (dmabuf, c2c, pools) = (fake.settings.dmabuf, fake.settings.c2c, fake.settings.pool_dmabuf);
+        let Settings { dmabuf, c2c, pool_dmabuf: pools, attach, .. } = fake.settings;
         if dmabuf == 0 {
             return Err(NOT_SUPPORTED);
         }
@@ -163,6 +165,7 @@ entries! {
             Kind::Managed | Kind::Host => return Err(NOT_SUPPORTED),
             Kind::Pool if pools == 0 => return Err(NOT_SUPPORTED),
             _ if !block.is_mapped(va, len) => return Err(INVALID_VALUE),
+            _ if attach != 0 && flags == 0 => handle.set(ticket(-attach, 0, len)?.into_raw_fd()),
             _ => handle.set(block.ticket(va, len)?.into_raw_fd()),
         }
         Ok(())

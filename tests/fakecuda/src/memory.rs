@@ -226,18 +226,22 @@ impl Block {
 
     /// A sealed file that names a part of the bus view.
     pub(crate) fn ticket(&self, va: u64, len: u64) -> Answer<OwnedFd> {
-        let at = self.range(va, len)?.start as u64;
-        let ticket = memory_file(c"fakecuda ticket")?;
-        let magic = u64::from_ne_bytes(*b"FKDMABUF");
-        let words = [magic, u64::from(std::process::id()), self.file.as_raw_fd() as u64, at, len];
-        let size = size_of_val(&words);
-        // SAFETY: words of ours, into a file of ours.
-        let written = unsafe { libc::pwrite(ticket.as_raw_fd(), words.as_ptr().cast(), size, 0) };
-        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
-        // SAFETY: a file of ours.
-        let sealed = unsafe { libc::fcntl(ticket.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-        if written == size as isize && sealed == 0 { Ok(ticket) } else { Err(OUT_OF_MEMORY) }
+        ticket(self.file.as_raw_fd().into(), self.range(va, len)?.start as u64, len)
     }
+}
+
+/// One for a part of a file; of a negative one it is refused with that error number.
+pub(crate) fn ticket(file: i64, at: u64, len: u64) -> Answer<OwnedFd> {
+    let ticket = memory_file(c"fakecuda ticket")?;
+    let magic = u64::from_ne_bytes(*b"FKDMABUF");
+    let words = [magic, u64::from(std::process::id()), file.cast_unsigned(), at, len];
+    let size = size_of_val(&words);
+    // SAFETY: words of ours, into a file of ours.
+    let written = unsafe { libc::pwrite(ticket.as_raw_fd(), words.as_ptr().cast(), size, 0) };
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+    // SAFETY: a file of ours.
+    let sealed = unsafe { libc::fcntl(ticket.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+    if written == size as isize && sealed == 0 { Ok(ticket) } else { Err(OUT_OF_MEMORY) }
 }
 
 impl Drop for Block {

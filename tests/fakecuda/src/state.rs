@@ -35,11 +35,21 @@ pub(crate) struct Settings {
     pub(crate) c2c: i64,
     /// Whether pools can be exported.
     pub(crate) pool_dmabuf: i64,
+    /// The error number by which a device is refused what was exported without the flag for PCIe mappings.
+    pub(crate) attach: i64,
 }
 
 impl Settings {
-    const NEW: Self =
-        Self { devices: 2, version: 12080, dmabuf: 1, flush_options: 1, writes_ordering: 0, c2c: 0, pool_dmabuf: 0 };
+    const NEW: Self = Self {
+        devices: 2,
+        version: 12080,
+        dmabuf: 1,
+        flush_options: 1,
+        writes_ordering: 0,
+        c2c: 0,
+        pool_dmabuf: 0,
+        attach: 0,
+    };
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let field = match name {
@@ -49,6 +59,7 @@ impl Settings {
             "flush_options" => &mut self.flush_options,
             "writes_ordering" => &mut self.writes_ordering,
             "c2c" => &mut self.c2c,
+            "attach" => &mut self.attach,
             "pool_dmabuf" => &mut self.pool_dmabuf,
             _ => return false,
         };

@@ -87,7 +87,7 @@ impl Ticket {
     /// `None` if the file is none.
     ///
     /// # Errors
-    /// `EBADF` if there is no such file.
+    /// `EBADF` if there is no such file; what the ticket says, of one that is to be refused.
     fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
         let mut words = [0; 5];
         if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len()
@@ -98,7 +98,8 @@ impl Ticket {
         if magic != u64::from_ne_bytes(Self::MAGIC) || process != u64::from(std::process::id()) {
             return Ok(None);
         }
-        let fd = RawFd::try_from(file).map_err(|_| Errno::EBADF)?;
+        let file = i32::try_from(file.cast_signed()).map_err(|_| Errno::EBADF)?;
+        let fd = if file < 0 { return Err(Errno(file.saturating_neg())) } else { file };
         Ok(Some(Self { fd, offset, len }))
     }
 }
@@ -130,14 +131,15 @@ mod tests {
         use std::io::Write;
         let file = sys::memfd().unwrap();
         sys::resize(&file, 16384).unwrap();
-        let ticket = |process: u64, offset: u64, len: u64| {
+        let ticket_of = |file: i64, process: u64, offset: u64, len: u64| {
             let mut ticket = std::fs::File::from(sys::memfd().unwrap());
             let magic = u64::from_ne_bytes(Ticket::MAGIC);
-            for word in [magic, process, file.as_raw_fd() as u64, offset, len] {
+            for word in [magic, process, file.cast_unsigned(), offset, len] {
                 ticket.write_all(&word.to_ne_bytes()).unwrap();
             }
             ticket
         };
+        let ticket = |process, offset, len| ticket_of(file.as_raw_fd().into(), process, offset, len);
         let me = u64::from(std::process::id());
         let (good, foreign, beyond) = (ticket(me, 4096, 8192), ticket(me ^ 1, 4096, 8192), ticket(me, 12288, 8192));
         let map = |ticket: &std::fs::File, offset, len| Foreign::map(ticket.as_raw_fd(), offset, len, true);
@@ -149,6 +151,7 @@ mod tests {
         assert_eq!(map(&good, 4096, 4097).map(drop), Err(Errno::EINVAL));
         assert_eq!(map(&good, 0, 0).map(drop), Err(Errno::EINVAL));
         assert_eq!(map(&beyond, 0, 8192).map(drop), Err(Errno::EINVAL));
+        assert_eq!(map(&ticket_of(-524, me, 0, 8192), 0, 4096).map(drop), Err(Errno(524)));
         // Of another process it is a file of 40 bytes.
         assert_eq!(map(&foreign, 0, 4096).map(drop), Err(Errno::EINVAL));
     }
