@@ -414,6 +414,8 @@ fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_
     // Only this region's: another one's may not be its owner's.
     let (_other, mut foreign) = fake.driver.register(&ends.pd, borrowed(fake.malloc(64), 64)).unwrap();
     assert_eq!(region.fill(&mut stream, &mut foreign, 1), Err(Error::ForeignSlice));
+    let refused = region.fill(&mut fake.stream(), &mut memory, 1);
+    assert_eq!(refused, Err(Error::OtherDevice { device: 1, current: 0 }));
     let slice = memory.synchronize(&mut stream).unwrap().into_slice();
     // What arrived is seen by a copy, once it was flushed.
     fake.write_on_bus(region.attr().iova, &[0x22; 16]);

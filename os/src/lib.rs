@@ -85,5 +85,7 @@ pub use events::{AsyncEvent, AsyncEvents, PortEvent, QueuePairEvent};
 pub use explain::{Explained, RefusedRegion};
 pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};
+#[doc(hidden)] // for efa-cuda
+pub use loader::dl;
 pub use loader::{Library, LoadError, NeedsNewer, Node};
 pub use memory::{DmaBufFile, HugePageSize, HugePages, NoHugePages};

@@ -2,18 +2,18 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `dl` | the dynamic loader's calls |
 //! | `table` | the functions, each with the driver that brings it |
 //! | `error` | what is missing, and what to do |
 
-mod dl;
+#![allow(unsafe_code)]
+
 mod error;
 mod table;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
-use dl::Handle;
+use efa_os::dl::{self, Handle};
 pub use error::{LoadError, NeedsDriver};
 pub(crate) use table::Table;
 
@@ -31,8 +31,7 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
     if let Some(table) = TABLE.get() {
         return Ok(table);
     }
-    let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty() && !dl::is_privileged());
-    let (library, name) = open_as(named)?;
+    let (library, name) = open_as(dl::named(VARIABLE))?;
     let found =
         Table::find(|symbol| library.symbol(symbol)).map_err(|symbol| LoadError::Symbol { file: name, symbol })?;
     Ok(TABLE.get_or_init(|| found))
@@ -42,7 +41,8 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
 fn open_as(named: Option<OsString>) -> Result<(Handle, String), LoadError> {
     let name = named.unwrap_or_else(|| SONAME.into());
     let tried = name.to_string_lossy().into_owned();
-    match Handle::open(&name) {
+    // SAFETY: CUDA's driver, or what the user named in its place, whose promise it is.
+    match unsafe { Handle::of(&name) } {
         Ok(library) => Ok((library, tried)),
         Err(reason) => Err(LoadError::Library { tried, reason }),
     }

@@ -92,13 +92,14 @@ impl GpuRegion<Allocation> {
     /// only once that is done: nobody else's may be written by what was queued and forgotten.
     ///
     /// # Errors
-    /// [`Error::ForeignSlice`], what the driver answered.
+    /// [`Error::ForeignSlice`]; [`Error::OtherDevice`] if the stream is another one's, for which the end of the memory would not
+    /// wait; what the driver answered.
     pub fn fill(&self, stream: &mut Stream, memory: &mut Outbound<Unsynced>, byte: u8) -> Result<(), Error> {
         if !self.has(memory) {
             return Err(Error::ForeignSlice);
         }
         // SAFETY: a part of this allocation, which the region has, and whose end, `cuMemFree`, waits for what is queued.
-        unsafe { stream.fill(memory.address(), memory.len(), byte) }
+        unsafe { stream.fill(memory.device().ordinal(), memory.address(), memory.len(), byte) }
     }
 }
 

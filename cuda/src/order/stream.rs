@@ -57,14 +57,19 @@ impl Stream {
         Self { driver: primary.device().driver, raw, primary: Some(primary.clone()), made: false }
     }
 
-    /// Queues a kernel that writes one byte everywhere.
+    /// Queues a kernel that writes one byte everywhere, on the device whose memory it is.
     ///
     /// # Safety
     /// The range stays allocated until that is done, or is freed by a call that waits for it.
-    pub(crate) unsafe fn fill(&mut self, address: u64, len: usize, byte: u8) -> Result<(), Error> {
-        // SAFETY: by the caller's word; the stream is alive, as below.
-        let filled = self.within(|| unsafe { self.driver.fill(address, byte, len, self.raw) })?;
-        Self::answered(filled)
+    pub(crate) unsafe fn fill(&mut self, device: i32, address: u64, len: usize, byte: u8) -> Result<(), Error> {
+        self.within(|| {
+            let current = self.driver.current_device()?;
+            if current != device {
+                return Err(Error::OtherDevice { device, current });
+            }
+            // SAFETY: by the caller's word; the stream is alive, as below.
+            Self::answered(unsafe { self.driver.fill(address, byte, len, self.raw) })
+        })?
     }
 
     /// The handle, to launch with.

@@ -4,13 +4,13 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// A library that stays open for as long as the process lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Handle(NonNull<c_void>);
+pub struct Handle(NonNull<c_void>);
 
 // SAFETY: the loader's own functions may be called from any thread with any handle that is open, and this one stays so.
 unsafe impl Send for Handle {}
@@ -18,6 +18,17 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    /// Opens a library that this crate does not know.
+    ///
+    /// # Errors
+    /// What the loader said.
+    ///
+    /// # Safety
+    /// What the library does when it is opened is sound.
+    pub unsafe fn of(name: &OsStr) -> Result<Self, String> {
+        Self::open(name)
+    }
+
     /// Opens a library by its name, which is searched for as the loader does, or by a path.
     ///
     /// # Errors
@@ -25,13 +36,13 @@ impl Handle {
     pub(super) fn open(name: &OsStr) -> Result<Self, String> {
         let c = CString::new(name.as_bytes()).map_err(|_| "the name has a zero byte".to_owned())?;
         // SAFETY: a C string. What a library's constructors do is that library's promise, here libibverbs' and libefa's,
-        // or of whoever named another file.
+        // or of whoever named another file, or called `of`.
         let handle = unsafe { libc::dlopen(c.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
 
     /// The address of a function of the library's; the default version of it, where there are several.
-    pub(super) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+    pub fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: an open library and a C string.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
@@ -60,8 +71,13 @@ pub(super) fn file_of(symbol: NonNull<c_void>) -> Option<PathBuf> {
     text(info.dli_fname).map(PathBuf::from)
 }
 
+/// The file that the user's environment names for a library, by a variable.
+pub fn named(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable).filter(|name| !name.is_empty() && !is_privileged())
+}
+
 /// Whether this program has rights that its user has not: what the user's environment names is not opened then.
-pub(super) fn is_privileged() -> bool {
+fn is_privileged() -> bool {
     // SAFETY: it may be asked for at any time.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

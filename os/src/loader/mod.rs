@@ -10,7 +10,7 @@
 
 #[cfg(all(test, feature = "system"))]
 pub(crate) mod called;
-mod dl;
+pub mod dl;
 mod error;
 mod table;
 mod versions;
@@ -40,8 +40,7 @@ pub(crate) fn table() -> Result<&'static Table, LoadError> {
 }
 
 fn open(library: Library) -> Result<Handle, LoadError> {
-    let named = std::env::var_os(library.variable());
-    open_as(library, named.filter(|name| !name.is_empty() && !dl::is_privileged()))
+    open_as(library, dl::named(library.variable()))
 }
 
 /// A file's name need not be UTF-8: it is taken as it is.
