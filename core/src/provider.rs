@@ -229,6 +229,28 @@ pub struct QpInit {
     pub service_level: u8,
 }
 
+impl QpInit {
+    /// A queue pair of these operations and depths; no more than one buffer of each, 64-byte entries, and nothing inline.
+    pub const fn new(qp_type: QpType, ops: crate::flags::SendOps, send_depth: u32, recv_depth: u32) -> Self {
+        let (send_sge, recv_sge) = (1, 1);
+        let (entry_size, inline, inline_write) = (64, 0, false);
+        let (unsolicited, service_level) = (false, 0);
+        Self {
+            qp_type,
+            send_depth,
+            recv_depth,
+            send_sge,
+            recv_sge,
+            entry_size,
+            inline,
+            inline_write,
+            ops,
+            unsolicited,
+            service_level,
+        }
+    }
+}
+
 /// Where a queue pair's rings are: raw parts, good until it is destroyed, its slots while its `Qp` lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Queues {

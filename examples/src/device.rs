@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use efa_core::Context;
 use efa_os::{AnyDevice, Choice, Chosen, soft};
 
 use crate::fault::Fault;
@@ -19,7 +20,7 @@ pub enum Kind {
 /// The devices: of this kind, or what `EFA_OS_DEVICES` says, or what there is.
 ///
 /// # Errors
-/// [`Fault::Device`]: there is none, or it does not open.
+/// [`Fault::Device`]: there is none, it does not open, or the variable names no kind.
 pub fn open(kind: Option<Kind>, options: &soft::Options) -> Result<Chosen, Fault> {
     let choice = match kind {
         Some(Kind::Efa) => Choice::Efa,
@@ -27,6 +28,11 @@ pub fn open(kind: Option<Kind>, options: &soft::Options) -> Result<Chosen, Fault
         None => Choice::from_environment()?,
     };
     Ok(AnyDevice::choose(choice, options)?)
+}
+
+/// Both sides in one program: on two of the devices, or on one that is both.
+pub fn both_sides(chosen: &Chosen) -> [Context<AnyDevice>; 2] {
+    [0, 1 % chosen.devices.len()].map(|nth| Context::open(chosen.devices[nth].clone()))
 }
 
 /// Why it is a software device that runs, as a line; nothing where it was asked for, or is none.

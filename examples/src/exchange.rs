@@ -8,7 +8,8 @@
 //!         ◀──────────────────────────────────   ready
 //! ```
 //!
-//! [`introduce`] is that, over any [`Channel`]; [`Tcp`] is one, whose every call ends in time. Frames have fixed lengths, and
+//! [`introduce`] is that, over any [`Channel`]; [`Tcp`] is one, whose every call ends in time, but for the system's own look-up
+//! of a host's name. Frames have fixed lengths, and
 //! nothing longer than what is expected is read. Receives are to be posted before: the other side may send as soon as it has
 //! the ready.
 //!
@@ -78,7 +79,7 @@ pub fn introduce<P: Provider, K: QpKind>(
     Ok(peer.confirm(&ready)?)
 }
 
-/// Grants this memory to the other side, which grants as much of its own: the window on that.
+/// Grants this memory to the other side, which grants some of its own for the same: the window on that.
 ///
 /// # Errors
 /// What the channel says, or what is wrong with the other side's grant.

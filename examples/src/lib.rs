@@ -6,7 +6,7 @@
 //! | [`pattern`], [`chunks`] | content to verify, and a whole cut into numbered pieces |
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
 //! | [`device`], [`describe`] | which device runs, chosen and told |
-//! | [`exchange`] | two programs introduced to each other |
+//! | [`exchange`], [`programs`] | two programs introduced to each other, and what they are told on their command lines |
 //! | [`wait`], [`service`] | polls while a completion is likely, then sleeps; and who is waited for |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
@@ -27,6 +27,8 @@ pub mod human;
 pub mod pattern;
 #[cfg(feature = "std")]
 pub mod pingpong;
+#[cfg(feature = "std")]
+pub mod programs;
 #[cfg(feature = "std")]
 pub mod service;
 pub mod stats;

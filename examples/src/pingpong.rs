@@ -35,7 +35,7 @@ use crate::human::{Bytes, Rate, Time};
 use crate::stats::Summary;
 use crate::table::Table;
 use case::{BURST, Case, RECEIVES, Schedule};
-use initiator::Initiator;
+use initiator::{Initiator, PATIENCE};
 use kind::{Common, Kind, SendRead, has};
 use port::{Memory, Port};
 use responder::Responder;
@@ -194,7 +194,7 @@ fn one_thread<P: Provider, K: Kind>(mut a: Initiator<'_, P, K>, mut b: Responder
         if clock == Clock::Stopped { b.settle() } else { Ok(()) }
     })?;
     a.end()?;
-    b.end()?;
+    b.end(PATIENCE)?;
     Ok(measured)
 }
 
@@ -211,7 +211,7 @@ fn two_threads<P: Provider, K: Kind>(
                     return Err(fault);
                 }
             }
-            b.end()
+            b.end(PATIENCE)
         });
         let measured = a.run(|_| if stop.load(Ordering::Relaxed) { Err(Fault::OtherSide) } else { Ok(()) });
         stop.store(true, Ordering::Relaxed);

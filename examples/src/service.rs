@@ -45,15 +45,16 @@ impl Waiting<AnyDevice> {
 }
 
 impl<P: Notifies> Waiting<P> {
-    /// Answers each message of this other side from now on.
+    /// Answers each message to this other side from now on.
     ///
     /// # Errors
-    /// That there is one already.
+    /// That there is one already, which it goes on answering.
     pub fn answers(&mut self, other: Other) -> Result<(), Fault> {
-        match self.answers.replace(other) {
-            None => Ok(()),
-            Some(_) => Err(Fault::Protocol("a service answers one client here".into())),
+        if self.answers.is_some() {
+            return Err(Fault::Protocol("a service answers one client here".into()));
         }
+        self.answers = Some(other);
+        Ok(())
     }
 
     /// Deals with an event: answers a message and posts its receive again; whether it was a message.

@@ -151,6 +151,8 @@ fn equal(sent: Option<blake3::Hash>, received: Option<blake3::Hash>) -> Result<b
 mod tests {
     use super::*;
     use crate::pattern::Pattern;
+    use efa_core::connect::{Side, introduce};
+    use efa_core::qp::Srd;
     use efa_core::soft::{Config, Profile, SoftDevice};
 
     fn run(len: usize, chunk: u32, window: usize, corrupt: bool) -> Result<(Report, Vec<u8>), Fault> {
@@ -183,6 +185,36 @@ mod tests {
     #[test]
     fn chunks_do_arrive_out_of_order() {
         assert!(run(1 << 20, 1024, 64, false).unwrap().0.early > 0);
+    }
+
+    #[test]
+    fn a_receiver_whose_send_queue_is_full_stores_the_rest_when_there_is_room_to_say_so() {
+        const WINDOW: usize = 32;
+        let device = SoftDevice::new(Profile::RDMA);
+        let contexts = [Context::open(device.neighbour().unwrap()), Context::open(device)];
+        let depths = [Depth::new(128, 64), Depth::new(2, 64)];
+        let [a, b] = [0, 1].map(|nth| {
+            let ctx = contexts[nth].clone();
+            let pd = ctx.alloc_pd().unwrap();
+            let endpoint = pd.endpoint(ctx.require::<Srd>().unwrap(), depths[nth]).unwrap();
+            (endpoint, pd, ctx)
+        });
+        let (to_b, to_a) = introduce(&a.0, &b.0).unwrap();
+        let side = |(endpoint, pd, ctx), peer| Side { endpoint, peer, pd, ctx };
+        let options = Options { chunk: NonZeroU32::new(100).unwrap(), window: WINDOW, corrupt: false };
+        let (content, mut out) = (file(20_000), Vec::new());
+        let mut receiver = Receiver::new(side(b, to_a), &mut out, options.chunk, WINDOW).unwrap();
+        let mut sender = Sender::new(side(a, to_b), content.as_slice(), 20_000, options).unwrap();
+        until_done(|_| {
+            // Bursts of chunks, with which the receiver cannot keep pace by two notes.
+            let moved = (0..100).try_fold(false, |moved, _| Ok::<_, Fault>(moved | sender.step()?))?;
+            let stored = receiver.step()?;
+            Ok(Step::of(sender.hash().is_some() && receiver.hash().is_some(), moved || stored))
+        })
+        .unwrap();
+        assert_eq!(sender.hash(), receiver.hash());
+        drop(receiver);
+        assert!(out == content);
     }
 
     #[test]

@@ -123,6 +123,17 @@ fn a_program_that_nobody_answers_says_where_it_tried() {
 }
 
 #[test]
+fn an_efa_that_is_insisted_on_runs_or_is_an_error_in_one_program_too() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for (path, arguments) in [(PINGPONG, &QUICK[..]), (TRANSFER, &[file])] {
+        let arguments = [arguments, &["--device", "efa"]].concat();
+        let (succeeded, said) = ended(program(path, &arguments).output().unwrap());
+        assert!(succeeded || said.contains("error: "), "{said}");
+        assert!(!said.contains("device software"), "{said}");
+    }
+}
+
+#[test]
 fn a_program_of_another_kind_is_told_apart() {
     let listening = Listening::start(TRANSFER, &["--timeout", "2"]);
     let (succeeded, said) = connect(PINGPONG, &listening, &[&QUICK[..], &["--timeout", "2"]].concat());

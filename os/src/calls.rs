@@ -76,19 +76,7 @@ fn events(ctx: &Context<Device>, pd: &ProtectionDomain<Device>) {
     assert!(channel.wait(None).unwrap() > 0);
 
     let cq = device.create_cq(&CqInit { entries: 256, sgid: false, unsolicited: false }).unwrap();
-    let init = QpInit {
-        qp_type: QpType::Ud,
-        send_depth: device.limits().min_send_depth,
-        recv_depth: 1,
-        send_sge: 1,
-        recv_sge: 1,
-        entry_size: 64,
-        inline: 0,
-        inline_write: false,
-        ops: SendOps::SEND,
-        unsolicited: false,
-        service_level: 0,
-    };
+    let init = QpInit::new(QpType::Ud, SendOps::SEND, device.limits().min_send_depth, 1);
     let mut qp = device.create_qp(&device.alloc_pd().unwrap(), &cq, &cq, &init).unwrap();
     let to_init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;
     device.modify_qp(&mut qp, &QpAttr::to(QpState::Init, to_init)).unwrap();

@@ -182,23 +182,10 @@ impl Inner {
     /// queue pair does, which is made for that, and destroyed.
     fn learn_least_depth(&mut self) {
         let cq_init = CqInit { entries: 1, sgid: false, unsolicited: false };
-        let qp_init = |send_depth| QpInit {
-            qp_type: QpType::Srd,
-            send_depth,
-            recv_depth: 1,
-            send_sge: 1,
-            recv_sge: 1,
-            entry_size: 64,
-            inline: 0,
-            inline_write: false,
-            ops: SendOps::SEND,
-            unsolicited: false,
-            service_level: 0,
-        };
         let probe = |send_depth| {
             let pd = handle::Pd::alloc(&self.context)?;
             let cq = handle::Cq::create(&self.context, &cq_init, None)?;
-            handle::Qp::create(&pd, &cq, &cq, &qp_init(send_depth))
+            handle::Qp::create(&pd, &cq, &cq, &QpInit::new(QpType::Srd, SendOps::SEND, send_depth, 1))
         };
         // What cannot be learned now, since there is no queue pair left for one, is told when one is made.
         if let Err(Error::BelowLimit { limit, .. }) = probe(1) {

@@ -1,8 +1,7 @@
 //! EFA on Linux: libibverbs and libefa, found when the program runs, as a provider for efa-core.
 //!
-//! The libraries are opened when they are first asked for, by their versioned names, or by the names in
-//! `EFA_OS_LIBIBVERBS` and `EFA_OS_LIBEFA` (not in a program with rights that its user has not). Nothing is needed to build. A program differs from one on the software
-//! device by where its device comes from:
+//! The libraries are opened when they are first asked for, by their versioned names. Nothing is needed to build. A program
+//! differs from one on the software device by where its device comes from:
 //!
 //! ```no_run
 //! use efa_core::qp::{Depth, Srd};
@@ -44,7 +43,15 @@
 //!
 //! From EFA_1.4 (rdma-core 59) on libefa tells where the device's queues are, and core writes and reads them itself: the
 //! direct data path. Before, down to EFA_1.2 (43), operations go through the library's calls: the verbs path, which has
-//! neither wide entries nor unsolicited receive, nor, before EFA_1.5 (63), a second queue pair on a completion queue. `EFA_OS_DATA_PATH` chooses, and [`efa_core::Context::data_path`] tells.
+//! neither wide entries nor unsolicited receive, nor, before EFA_1.5 (63), a second queue pair on a completion queue.
+//! [`efa_core::Context::data_path`] tells which it is.
+//!
+//! | variable of the environment | says |
+//! |---|---|
+//! | `EFA_OS_LIBIBVERBS`, `EFA_OS_LIBEFA` | other names of the libraries (not to a program with rights that its user has not) |
+//! | `EFA_OS_DATA_PATH` | `direct` or `verbs`: that path, or an error |
+//! | `EFA_OS_DEVICES` | `efa` or `soft`, to who asks by `Choice::from_environment` (feature `soft`) |
+//! | `EFA_OS_FABRIC` | which software devices reach each other, to who asks by `soft::Options::from_environment` |
 
 #![deny(unsafe_code)]
 

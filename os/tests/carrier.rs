@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use efa_core::connect::{Side, connect};
 use efa_core::memory::Slice;
-use efa_core::qp::Depth;
+use efa_core::qp::{Depth, SendOnly};
 use efa_core::soft::link::FRAME;
 use efa_core::soft::{Config, Profile, SoftDevice};
+use efa_core::wire::EndpointInfo;
 use efa_core::work::Event;
-use efa_core::{Context, Gid, ProtectionDomain, Token};
+use efa_core::{Context, Gid, ProtectionDomain, Qkey, Qpn, Token};
 use efa_os::carrier::{Carrier, Fabric, Interest, Look};
 
 /// Nothing here takes as long.
@@ -264,6 +265,58 @@ fn who_takes_none_for_a_second_costs_a_system_call_now_and_then_and_is_reached_a
     });
     let received = std::iter::from_fn(|| b.endpoint.poll()).filter(|event| matches!(event, Event::Received(_)));
     assert_eq!(received.count(), 64);
+}
+
+#[test]
+fn a_pair_goes_on_while_more_strangers_that_take_nothing_are_sent_to_than_a_carrier_keeps() {
+    // It keeps 256.
+    const STRANGERS: u64 = 300;
+    let fabric = fabric();
+    let ((one, mut first), (two, mut second)) = (host(&fabric, 1, 1), host(&fabric, 2, 1));
+    let [mut a, mut b] = pair(&one, &two);
+    exchange(&mut [&mut first, &mut second], &mut a, &mut b);
+    // Each has an address, and a socket that has no room.
+    let strangers: Vec<_> = (0..STRANGERS)
+        .map(|nth| {
+            let claim = fabric.claim(gid(100 + nth)).unwrap();
+            let Gid(bytes) = claim.gid();
+            let name = format!("efa-soft/{}/{}/{:032x}", process::id(), fabric.name(), u128::from_be_bytes(bytes));
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            // A socket each: what it sent and nobody took counts against the sender, too.
+            let junk = UnixDatagram::unbound().unwrap();
+            junk.set_nonblocking(true).unwrap();
+            while junk.send_to_addr(b"junk", &address).is_ok() {}
+            claim
+        })
+        .collect();
+    for some in strangers.chunks(16) {
+        // Its end is theirs, for the link, which waits for no more than 256: their frames are the carrier's then.
+        let mut sender = a.pd.endpoint(a.ctx.require::<SendOnly>().unwrap(), Depth::new(16, 1)).unwrap();
+        let sent_to: Vec<_> = some
+            .iter()
+            .map(|claim| {
+                let address = EndpointInfo { gid: claim.gid(), qpn: Qpn(1), qkey: Qkey(1) };
+                let to = sender.resolve_address(address).unwrap().assert_mutual();
+                sender.post(to.send_empty(), Token(1)).unwrap();
+                to
+            })
+            .collect();
+        exchange(&mut [&mut first, &mut second], &mut a, &mut b);
+        exchange(&mut [&mut first, &mut second], &mut b, &mut a);
+        assert!(sender.poll().is_none());
+        drop((sender, sent_to));
+    }
+    let counts = first.counts();
+    assert!(counts.held >= STRANGERS && counts.unreachable == 0, "{counts:?}");
+    let waiting = first.sockets().filter(|(_, interest)| *interest == Interest::Room).count();
+    assert!((250..=256).contains(&waiting), "{waiting} are waited for");
+    let begun = Instant::now();
+    for _ in 0..16 {
+        exchange(&mut [&mut first, &mut second], &mut a, &mut b);
+        exchange(&mut [&mut first, &mut second], &mut b, &mut a);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    println!("figure: a pair beside {STRANGERS} strangers that take nothing: {:?}", first.counts());
 }
 
 #[test]

@@ -69,19 +69,7 @@ fn r01_every_transition_with_every_mask_is_answered_by_the_real_library_as_cores
 }
 
 fn init(qp_type: QpType) -> QpInit {
-    QpInit {
-        qp_type,
-        send_depth: 4,
-        recv_depth: 4,
-        send_sge: 1,
-        recv_sge: 1,
-        entry_size: 64,
-        inline: 0,
-        inline_write: false,
-        ops: SendOps::SEND | SendOps::SEND_WITH_IMM,
-        unsolicited: false,
-        service_level: 0,
-    }
+    QpInit::new(qp_type, SendOps::SEND | SendOps::SEND_WITH_IMM, 4, 4)
 }
 
 /// By RESET, from wherever it is.

@@ -395,6 +395,47 @@ fn r30_queues_that_end_while_another_thread_takes_their_events_wait_for_nobody()
 }
 
 #[test]
+fn r30_who_waits_ends_in_time_though_another_thread_takes_every_event_first() {
+    on_each_path("events taken by another", |contexts| {
+        let mut stage = stage(&contexts, Depth::new(8, 8));
+        let (channel, over) = (stage.channel.clone(), AtomicBool::new(false));
+        let most = Duration::from_millis(30);
+        std::thread::scope(|scope| {
+            let thief = scope.spawn(|| {
+                let mut taken = 0;
+                while !over.load(Ordering::Relaxed) {
+                    taken += channel.take().unwrap();
+                }
+                taken
+            });
+            // Until it got nothing, in a time in which there was some.
+            let waiter = scope.spawn(|| {
+                let begun = Instant::now();
+                let waited = loop {
+                    let start = Instant::now();
+                    let taken = channel.wait(Some(most)).unwrap();
+                    if taken == 0 || begun.elapsed() > LONG {
+                        break (taken, start.elapsed());
+                    }
+                };
+                over.store(true, Ordering::Relaxed);
+                waited
+            });
+            let mut token = 0;
+            while !over.load(Ordering::Relaxed) {
+                token += 1;
+                if stage.waiting.arm().unwrap().is_none() {
+                    stage.receive(token);
+                    stage.send(token);
+                }
+            }
+            let ((taken, waited), stolen) = (waiter.join().unwrap(), thief.join().unwrap());
+            assert!(taken == 0 && waited >= most && stolen > 0, "{taken} in {waited:?}, {stolen} by another");
+        });
+    });
+}
+
+#[test]
 fn r30_a_vector_beyond_those_of_the_device_is_refused_with_the_last_and_another_device_has_other_channels() {
     on_each_path("vectors", |[ctx, other]| {
         let count = ctx.provider().completion_vectors();
@@ -424,24 +465,9 @@ fn r30_a_vector_beyond_those_of_the_device_is_refused_with_the_last_and_another_
 
 /// A queue pair of the provider's own, with one completion queue, in RTS.
 fn raw(device: &Device) -> <Device as Provider>::Qp {
-    let cq = device.create_cq(&CqInit { entries: 16, sgid: false, unsolicited: false }).unwrap();
-    let init = QpInit {
-        qp_type: QpType::Srd,
-        send_depth: device.limits().min_send_depth.max(4),
-        recv_depth: 4,
-        send_sge: 1,
-        recv_sge: 1,
-        entry_size: 64,
-        inline: 0,
-        inline_write: false,
-        ops: SendOps::SEND,
-        unsolicited: false,
-        service_level: 0,
-    };
-    let cq = match init.send_depth {
-        0..8 => cq,
-        depth => device.create_cq(&CqInit { entries: depth + 4, sgid: false, unsolicited: false }).unwrap(),
-    };
+    let init = QpInit::new(QpType::Srd, SendOps::SEND, device.limits().min_send_depth.max(4), 4);
+    let entries = init.send_depth + init.recv_depth;
+    let cq = device.create_cq(&CqInit { entries, sgid: false, unsolicited: false }).unwrap();
     let pd = device.alloc_pd().unwrap();
     let mut qp = device.create_qp(&pd, &cq, &cq, &init).unwrap();
     let to_init = Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY;

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
 use common::{Basic, on_each_path, skipped};
 use efa_core::flags::QpAttrMask;
 use efa_core::memory::{PageSize, Pages, RemoteRead, RemoteReadWrite};
@@ -60,6 +62,47 @@ fn a_queue_pair_is_asked_by_its_number_whoever_has_it_and_is_gone_when_it_is() {
         // SAFETY: there is no such queue pair.
         let moved = unsafe { device.modify_voiding_its_typestate(qpn, &QpAttr::to(QpState::Err, QpAttrMask::STATE)) };
         assert_eq!(moved, Err(Error::Device { verb: Verb::ModifyQp, errno: libc::EINVAL }));
+    });
+}
+
+#[test]
+fn a_queue_pair_that_another_thread_asks_about_while_it_moves_posts_in_the_state_that_it_has_come_to() {
+    on_each_path("asked while it moves", |[ctx, _]| {
+        let (device, pd) = (ctx.provider(), ctx.alloc_pd().unwrap());
+        // No number of a queue pair.
+        const NONE: u32 = u32::MAX;
+        let (asked, over) = (AtomicU32::new(NONE), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let asks = || {
+                while !over.load(Ordering::Relaxed) {
+                    match u16::try_from(asked.load(Ordering::Relaxed)) {
+                        Ok(qpn) => drop(device.query_queue_pair(Qpn(qpn))),
+                        Err(_) => std::thread::yield_now(),
+                    }
+                }
+            };
+            // More than there are processors: an answer may come late by as long as its thread did not run.
+            (0..4).for_each(|_| drop(scope.spawn(asks)));
+            let moves = scope.spawn(|| {
+                for round in 0..2000 {
+                    let qp = pd.create_qp(ctx.require::<Basic>().unwrap(), Depth::new(4, 4)).unwrap();
+                    asked.store(qp.qpn().0.into(), Ordering::Relaxed);
+                    let qp = qp.init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();
+                    let mut qp = qp.rts(RtsAttr::new()).unwrap();
+                    asked.store(NONE, Ordering::Relaxed);
+                    let (to_itself, _) = efa_core::connect::introduce(&qp, &qp).unwrap();
+                    qp.post_recv(pd.register(vec![0; 8]).unwrap().1, efa_core::Token(1)).unwrap();
+                    qp.post(to_itself.send_inline(b"x"), efa_core::Token(2)).unwrap();
+                    for _ in 0..2 {
+                        let event = common::wait(&mut qp);
+                        assert!(!matches!(event, efa_core::work::Event::Failed { .. }), "round {round}: {event:?}");
+                    }
+                }
+            });
+            let moved = moves.join();
+            over.store(true, Ordering::Relaxed);
+            moved.unwrap();
+        });
     });
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -41,6 +42,12 @@ fn a_forked_child_takes_no_frame_of_its_parents_keeps_no_address_and_harms_no_fi
     while sender.poll().is_none() {}
     assert!(is_readable(&channel));
     let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    // A process that has as many files as it may.
+    let few = libc::rlimit { rlim_cur: 128, rlim_max: 128 };
+    // SAFETY: a struct of ours.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) }, 0);
+    let full: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(full.len() < 128);
 
     // SAFETY: this process has one thread beside the harness's, which waits.
     let child = unsafe { libc::fork() };
@@ -62,7 +69,7 @@ fn a_forked_child_takes_no_frame_of_its_parents_keeps_no_address_and_harms_no_fi
         // SAFETY: ends this copy, without what the harness would do at its end.
         unsafe { libc::_exit(0) };
     }
-    drop(theirs);
+    drop((theirs, full));
     ours.read_exact(&mut [0; 6]).unwrap();
     assert!(is_readable(&channel), "the child has taken what its parent waits for");
     assert_eq!(channel.take(), 1);

@@ -145,19 +145,7 @@ pub(crate) const ALL_OPS: SendOps = SendOps::all();
 pub(crate) const MEMORY: Access = Access::LOCAL_WRITE;
 
 pub(crate) fn init(ops: SendOps) -> QpInit {
-    QpInit {
-        qp_type: QpType::Srd,
-        send_depth: 8,
-        recv_depth: 8,
-        send_sge: 2,
-        recv_sge: 2,
-        entry_size: 64,
-        inline: 32,
-        inline_write: false,
-        ops,
-        unsolicited: false,
-        service_level: 0,
-    }
+    QpInit { send_sge: 2, recv_sge: 2, inline: 32, ..QpInit::new(QpType::Srd, ops, 8, 8) }
 }
 
 pub(crate) fn small() -> Limits {

@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use efa_core::Token;
 use efa_core::connect::introduce;
 use efa_core::qp::Depth;
 use efa_core::work::Event;
-use efa_core::{Context, Token};
 use efa_examples::device::{self, Why};
 use efa_examples::fault::Fault;
 use efa_examples::service::Waiting;
@@ -17,7 +17,7 @@ use efa_examples::wait::Adaptive;
 use efa_os::{AnyDevice, soft};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Answers each message, and sleeps while there is none; until the operator says that it is enough.
+/// Answers each message, and sleeps while there is none; until the operator says that it is enough, or goes.
 fn serve(mut side: Waiting<AnyDevice>, mut operator: UnixStream) -> Result<(u32, u32), Fault> {
     let (mut messages, mut sleeps) = (0, 0);
     loop {
@@ -37,7 +37,9 @@ fn serve(mut side: Waiting<AnyDevice>, mut operator: UnixStream) -> Result<(u32,
         if completions {
             side.channel.take()?;
         }
-        if word && operator.read(&mut [0; 64]).map_err(Fault::Read)? > 0 {
+        if word {
+            // A word, or that there will be none.
+            let _ = operator.read(&mut [0; 64]).map_err(Fault::Read)?;
             return Ok((messages, sleeps));
         }
     }
@@ -46,7 +48,7 @@ fn serve(mut side: Waiting<AnyDevice>, mut operator: UnixStream) -> Result<(u32,
 fn run() -> Result<(), Fault> {
     let chosen = device::open(None, &soft::Options::from_environment().devices(2))?;
     print!("{}", Why(&chosen));
-    let [here, there] = [0, 1 % chosen.devices.len()].map(|nth| Context::open(chosen.devices[nth].clone()));
+    let [here, there] = device::both_sides(&chosen);
     let (mut client, mut service) = (Waiting::open(&here, Depth::new(8, 8))?, Waiting::open(&there, Depth::new(8, 8))?);
     let (to_service, to_client) = introduce(&client.endpoint, &service.endpoint)?;
     service.answers(to_client)?;

@@ -1,37 +1,23 @@
 //! Latency and bandwidth of every operation, every byte verified: between two software devices in this program, or with
 //! `--listen` and `--connect` between two programs, on EFA devices where there are some.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::{Context, Provider};
 use efa_examples::describe::Description;
-use efa_examples::device::{self, Kind, Why};
-use efa_examples::exchange::{Listener, Tcp};
 use efa_examples::fault::Fault;
 use efa_examples::pingpong::{self, Operation, Options, Row};
-use efa_os::{AnyDevice, soft};
+use efa_examples::programs::{Meeting, say};
 use indicatif::ProgressBar;
 
 /// Latency and bandwidth of every operation, from 8 bytes up, every byte verified.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Arguments {
-    /// Wait at HOST:PORT for a program that connects, and answer it; port 0 is any that is free.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["connect", "threads"])]
-    listen: Option<String>,
-    /// Run with the program that listens at HOST:PORT.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "threads")]
-    connect: Option<String>,
-    /// Which devices two programs run on; else EFA_OS_DEVICES says, or an EFA is taken if there is one.
-    #[arg(long, value_name = "KIND")]
-    device: Option<Kind>,
-    /// Seconds that two programs wait for each other.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    #[command(flatten)]
+    meeting: Meeting,
     /// Round trips that are timed for each operation and size (fewer where sizes are large).
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
@@ -42,7 +28,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0x0EFA)]
     seed: u64,
     /// Two threads, one for each side, instead of one that polls both in turn.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["listen", "connect"])]
     threads: bool,
     /// Change one byte on its way: the run must fail.
     #[arg(long)]
@@ -54,7 +40,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let ran = match (&arguments.listen, &arguments.connect) {
+    let ran = match (&arguments.meeting.listen, &arguments.meeting.connect) {
         (Some(address), _) => listen(&arguments, address),
         (_, Some(address)) => connect(&arguments, address),
         _ => alone(&arguments),
@@ -83,10 +69,7 @@ impl Arguments {
 
 /// Both sides in this program.
 fn alone(arguments: &Arguments) -> Result<(), Fault> {
-    if let Some(kind) = arguments.device.filter(|kind| *kind == Kind::Efa) {
-        let devices = device::open(Some(kind), &soft::Options::from_environment())?.devices;
-        // Two cards, or one that is both sides.
-        let contexts = [0, 1 % devices.len()].map(|nth| Context::open(devices[nth].clone()));
+    if let Some(contexts) = arguments.meeting.both_on_efa()? {
         return both(arguments, contexts);
     }
     let device = SoftDevice::new(Config::new(Profile::RDMA).seed(arguments.seed));
@@ -104,27 +87,16 @@ fn both<P: Provider>(arguments: &Arguments, contexts: [Context<P>; 2]) -> Result
     report(&rows?, if arguments.threads { "a thread for each side" } else { "one thread polls both sides" })
 }
 
-/// The device of one of two programs.
-fn open(arguments: &Arguments) -> Result<Context<AnyDevice>, Fault> {
-    let mut chosen = device::open(arguments.device, &soft::Options::from_environment())?;
-    write!(io::stdout(), "{}", Why(&chosen)).map_err(Fault::Print)?;
-    let context = Context::open(chosen.devices.swap_remove(0));
-    say(format_args!("{}", Description(&context)))?;
-    Ok(context)
-}
-
 fn listen(arguments: &Arguments, address: &str) -> Result<(), Fault> {
-    let context = open(arguments)?;
-    let listener = Listener::bind(address)?;
-    say(format_args!("listening at {}", listener.address()))?;
-    let mut channel = listener.accept(Duration::from_secs(arguments.timeout))?;
+    let context = arguments.meeting.device()?;
+    let mut channel = arguments.meeting.accept(address)?;
     let cases = pingpong::respond(&arguments.options(), context, &mut channel)?;
     say(format_args!("{cases} cases, every byte verified"))
 }
 
 fn connect(arguments: &Arguments, address: &str) -> Result<(), Fault> {
-    let context = open(arguments)?;
-    let mut channel = Tcp::connect(address, Duration::from_secs(arguments.timeout))?;
+    let context = arguments.meeting.device()?;
+    let mut channel = arguments.meeting.reach(address)?;
     let bar = ProgressBar::no_length();
     let rows = pingpong::lead(
         &arguments.options(),
@@ -142,10 +114,4 @@ fn report(rows: &[Row], how: &str) -> Result<(), Fault> {
         "latency is half of the way there and back; of RDMA read and write, from post to completion; {how}"
     ))?;
     say(format_args!("\n{}\nevery byte verified", pingpong::table(rows)))
-}
-
-/// A line, which is there at once for whoever waits for it.
-fn say(line: std::fmt::Arguments<'_>) -> Result<(), Fault> {
-    let mut out = io::stdout();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Fault::Print)
 }

@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
+use efa_core::Token;
 use efa_core::connect::introduce;
 use efa_core::qp::Depth;
 use efa_core::work::Event;
-use efa_core::{Context, Token};
 use efa_examples::device::{self, Why};
 use efa_examples::fault::Fault;
 use efa_examples::service::{Other, Waiting};
@@ -78,7 +78,7 @@ async fn ask(mut client: Async, to_service: Other) -> Result<Duration, Fault> {
 async fn run() -> Result<(), Fault> {
     let chosen = device::open(None, &soft::Options::from_environment().devices(2))?;
     print!("{}", Why(&chosen));
-    let [here, there] = [0, 1 % chosen.devices.len()].map(|nth| Context::open(chosen.devices[nth].clone()));
+    let [here, there] = device::both_sides(&chosen);
     let (client, mut service) = (Waiting::open(&here, Depth::new(8, 8))?, Waiting::open(&there, Depth::new(8, 8))?);
     let (to_service, to_client) = introduce(&client.endpoint, &service.endpoint)?;
     service.answers(to_client)?;

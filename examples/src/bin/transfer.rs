@@ -7,18 +7,15 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use efa_core::Context;
 use efa_core::soft::{Profile, SoftDevice};
+use efa_core::{Context, Provider};
 use efa_examples::describe::Description;
-use efa_examples::device::{self, Kind, Why};
-use efa_examples::exchange::{Listener, Tcp};
 use efa_examples::fault::Fault;
 use efa_examples::human::{Bytes, Rate, Time};
+use efa_examples::programs::{Meeting, say};
 use efa_examples::transfer::{MAX_WINDOW, Options, Report, receive, send, transfer};
-use efa_os::{AnyDevice, soft};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Transfers a file by unordered RDMA writes, and compares the hashes of both ends.
@@ -28,29 +25,19 @@ struct Arguments {
     /// The file; of a program that listens there is none.
     #[arg(required_unless_present = "listen", conflicts_with = "listen")]
     file: Option<PathBuf>,
-    /// Wait at HOST:PORT for a program that sends a file; port 0 is any that is free.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["connect", "corrupt", "chunk", "window"])]
-    listen: Option<String>,
-    /// Send the file to the program that listens at HOST:PORT.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "output")]
-    connect: Option<String>,
-    /// Which devices two programs run on; else EFA_OS_DEVICES says, or an EFA is taken if there is one.
-    #[arg(long, value_name = "KIND")]
-    device: Option<Kind>,
-    /// Seconds that two programs wait for each other.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    timeout: u64,
+    #[command(flatten)]
+    meeting: Meeting,
     /// Where to store what arrives; without it, it is hashed and dropped.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "connect")]
     output: Option<PathBuf>,
     /// Bytes of a chunk, at least 1.
-    #[arg(long, default_value = "16384")]
+    #[arg(long, default_value = "16384", conflicts_with = "listen")]
     chunk: NonZeroU32,
     /// Chunks in flight at most, 1 to 64.
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=MAX_WINDOW as i64))]
+    #[arg(long, default_value_t = 32, conflicts_with = "listen", value_parser = clap::value_parser!(u8).range(1..=MAX_WINDOW as i64))]
     window: u8,
     /// Change one byte on its way: the hashes must differ.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "listen")]
     corrupt: bool,
 }
 
@@ -66,15 +53,15 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let Some(path) = &arguments.file else {
-        let address = arguments.listen.as_deref().unwrap_or_default();
+        let address = arguments.meeting.listen.as_deref().unwrap_or_default();
         return listen(arguments, address).map_err(|fault| fault.to_string());
     };
     let (file, len) = open(arguments, path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let carried = match &arguments.connect {
+    let carried = match &arguments.meeting.connect {
         Some(address) => send_to(arguments, address, file, len),
         None => {
             let sink = create(arguments, Some(&file))?;
-            carry(arguments, file, len, sink)
+            alone(arguments, file, len, sink)
         }
     };
     carried.map_err(|fault| format!("{}: {fault}", path.display()))
@@ -117,9 +104,21 @@ fn create(arguments: &Arguments, source: Option<&File>) -> Result<Box<dyn Write>
 }
 
 /// Both sides in this program.
-fn carry(arguments: &Arguments, file: File, len: u64, sink: Box<dyn Write>) -> Result<(), Fault> {
+fn alone(arguments: &Arguments, file: File, len: u64, sink: Box<dyn Write>) -> Result<(), Fault> {
+    if let Some(contexts) = arguments.meeting.both_on_efa()? {
+        return carry(arguments, contexts, file, len, sink);
+    }
     let device = SoftDevice::new(Profile::RDMA);
-    let contexts = [Context::open(device.neighbour()?), Context::open(device)];
+    carry(arguments, [Context::open(device.neighbour()?), Context::open(device)], file, len, sink)
+}
+
+fn carry<P: Provider>(
+    arguments: &Arguments,
+    contexts: [Context<P>; 2],
+    file: File,
+    len: u64,
+    sink: Box<dyn Write>,
+) -> Result<(), Fault> {
     for (side, context) in ["from", "to"].iter().zip(&contexts) {
         say(format_args!("{side}: {}", Description(context)))?;
     }
@@ -131,8 +130,8 @@ fn carry(arguments: &Arguments, file: File, len: u64, sink: Box<dyn Write>) -> R
 
 /// The side of this program that has the file.
 fn send_to(arguments: &Arguments, address: &str, file: File, len: u64) -> Result<(), Fault> {
-    let context = device(arguments)?;
-    let mut channel = Tcp::connect(address, Duration::from_secs(arguments.timeout))?;
+    let context = arguments.meeting.device()?;
+    let mut channel = arguments.meeting.reach(address)?;
     let bar = bar(Some(len));
     let report = send(options(arguments), context, &mut channel, file, len, |stored| bar.set_position(stored));
     bar.finish_and_clear();
@@ -142,10 +141,8 @@ fn send_to(arguments: &Arguments, address: &str, file: File, len: u64) -> Result
 /// The side that gets it.
 fn listen(arguments: &Arguments, address: &str) -> Result<(), Fault> {
     let sink = create(arguments, None).map_err(|error| Fault::Store(io::Error::other(error)))?;
-    let context = device(arguments)?;
-    let listener = Listener::bind(address)?;
-    say(format_args!("listening at {}", listener.address()))?;
-    let mut channel = listener.accept(Duration::from_secs(arguments.timeout))?;
+    let context = arguments.meeting.device()?;
+    let mut channel = arguments.meeting.accept(address)?;
     let bar = bar(None);
     let report = receive(context, &mut channel, sink, |_| (), |stored| bar.set_position(stored));
     bar.finish_and_clear();
@@ -154,15 +151,6 @@ fn listen(arguments: &Arguments, address: &str) -> Result<(), Fault> {
 
 fn options(arguments: &Arguments) -> Options {
     Options { chunk: arguments.chunk, window: arguments.window.into(), corrupt: arguments.corrupt }
-}
-
-/// The device of one of two programs.
-fn device(arguments: &Arguments) -> Result<Context<AnyDevice>, Fault> {
-    let mut chosen = device::open(arguments.device, &soft::Options::from_environment())?;
-    write!(io::stdout(), "{}", Why(&chosen)).map_err(Fault::Print)?;
-    let context = Context::open(chosen.devices.swap_remove(0));
-    say(format_args!("{}", Description(&context)))?;
-    Ok(context)
 }
 
 fn bar(len: Option<u64>) -> ProgressBar {
@@ -177,10 +165,4 @@ fn report_of(report: &Report) -> Result<(), Fault> {
     let (chunks, early) = (report.chunks, report.early);
     say(format_args!("{bytes} ({} B) in {chunks} chunks, {early} out of order, {took}, {rate}", report.bytes))?;
     say(format_args!("hashes equal: {}", report.hash))
-}
-
-/// A line, which is there at once for whoever waits for it.
-fn say(line: std::fmt::Arguments<'_>) -> Result<(), Fault> {
-    let mut out = io::stdout();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(Fault::Print)
 }

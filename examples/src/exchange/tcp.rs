@@ -1,4 +1,4 @@
-//! A channel over TCP, of which each call ends in time.
+//! A channel over TCP, of which each call ends in time, but for the system's look-up of a name.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};

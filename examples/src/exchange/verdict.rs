@@ -14,7 +14,10 @@ use crate::fault::Fault;
 /// What the channel says.
 pub fn hear(channel: &mut Tcp, device: &impl Provider) -> Result<String, ExchangeError> {
     let begun = Instant::now();
-    while !channel.has_news() && begun.elapsed() < channel.timeout() {
+    while !channel.has_news() {
+        if begun.elapsed() > channel.timeout() {
+            return Err(ExchangeError::Silent { got: 0, wanted: 1, waited: channel.timeout() });
+        }
         device.progress();
     }
     recv_text(channel)

@@ -11,11 +11,11 @@ use efa_core::qp::{SendOnly, Srd};
 use efa_core::{Caps, Context, Limits, Provider};
 
 use super::case::Schedule;
-use super::initiator::{Initiator, PATIENCE};
+use super::initiator::Initiator;
 use super::kind::{Common, Kind, SendRead};
 use super::port::{Memory, Port};
 use super::responder::Responder;
-use super::{DEPTH, Options, Plan, Row};
+use super::{DEPTH, Options, PATIENCE, Plan, Row};
 use crate::exchange::{Channel, Tcp, conclude, expect, introduce, send_text, swap_grants};
 use crate::fault::Fault;
 
@@ -131,7 +131,7 @@ pub fn lead<P: Provider>(
 }
 
 /// Answers as side B until side A is done; how many cases that were. Iterations and seed are A's; sizes are those that both
-/// allow.
+/// allow; operations are to be the same.
 ///
 /// # Errors
 /// As [`lead`].
@@ -273,7 +273,7 @@ impl Role for Respond {
                     }
                 }
             }
-            responder.end()?;
+            responder.end(PATIENCE)?;
         }
         expect(channel, side.ctx.provider(), DONE)?;
         Ok(plan.cases.len())

@@ -1,13 +1,12 @@
 //! The side that answers. It never waits: whoever drives it calls [`Responder::step`], and [`Responder::settle`]
 //! whenever no clock runs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use efa_core::Provider;
 use efa_core::memory::Slice;
 
 use super::case::{BURST, Operation, Round, Schedule};
-use super::initiator::PATIENCE;
 use super::kind::Kind;
 use super::port::{Arrival, Happened, Port, expected};
 use crate::fault::Fault;
@@ -105,16 +104,51 @@ impl<'m, P: Provider, K: Kind> Responder<'m, P, K> {
         if round.told { self.port.tell() } else { Ok(()) }
     }
 
-    /// Takes what is still to come of its own operations, and gives the memory back.
-    pub(super) fn end(mut self) -> Result<(), Fault> {
+    /// Takes what is still to come of its own operations, for so long, and gives the memory back.
+    pub(super) fn end(mut self, patience: Duration) -> Result<(), Fault> {
         let begun = Instant::now();
         while self.port.in_flight > 0 {
             self.step()?;
             // A SEND that finds no receive is tried again for ever.
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > patience {
                 return Err(Fault::Stalled { waiting: "the completions of the last answers" });
             }
         }
         self.port.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use efa_core::connect::connect_of;
+    use efa_core::qp::SendOnly;
+    use efa_core::soft::{Profile, SoftDevice};
+    use efa_core::{Context, Token};
+
+    use super::super::case::Case;
+    use super::super::port::Memory;
+    use super::super::{DEPTH, PATIENCE};
+    use super::*;
+
+    #[test]
+    fn an_answer_that_nobody_takes_is_not_waited_for_for_ever() {
+        let device = SoftDevice::new(Profile::RDMA);
+        let contexts = [Context::open(device.neighbour().unwrap()), Context::open(device)];
+        let [mut a, mut b] = connect_of::<_, SendOnly>(contexts, DEPTH).unwrap();
+        let mut memory = Memory::new(&b.ctx, &b.pd, &mut b.endpoint, 8).unwrap();
+        let case = Case { operation: Operation::Send, size: 8, seed: 1, first: 0, corrupt: false };
+        let port = Port::new(&mut b, &mut memory, None, case).unwrap();
+        let mut responder = Responder::new(port, Schedule::new(case, 1)).unwrap();
+        // It has no receive for the answer.
+        a.endpoint.post(a.peer.send_inline(&[0; 8]), Token(1)).unwrap();
+        let begun = Instant::now();
+        while responder.port.in_flight == 0 {
+            responder.step().unwrap();
+            assert!(begun.elapsed() < PATIENCE, "no question came");
+        }
+        let (begun, patience) = (Instant::now(), Duration::from_millis(20));
+        let fault = responder.end(patience).unwrap_err();
+        assert!(matches!(fault, Fault::Stalled { .. }) && fault.to_string().contains("last answers"), "{fault}");
+        assert!((patience..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
 }

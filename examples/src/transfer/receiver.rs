@@ -106,7 +106,6 @@ impl<P: Provider, W: Write> Receiver<P, W> {
                     self.accept(bytes)?;
                 }
                 self.side.endpoint.post_recv(receive, note.token)?;
-                self.answer()?;
             }
             Event::WriteArrived(mut write) => {
                 // The receive first: the sender may use it as soon as it is told.
@@ -114,11 +113,12 @@ impl<P: Provider, W: Write> Receiver<P, W> {
                     self.side.endpoint.post_recv(receive, write.token)?;
                 }
                 self.arrived(write.imm)?;
-                self.answer()?;
             }
             Event::Failed { failure, .. } => return Err(failure.into()),
             event => return Err(Fault::Protocol(format!("an event that nothing here asks for: {event:?}"))),
         }
+        self.store()?;
+        self.answer()?;
         Ok(true)
     }
 
@@ -150,14 +150,21 @@ impl<P: Provider, W: Write> Receiver<P, W> {
         Ok(())
     }
 
-    /// Notes the chunk, and stores all those whose turn it is.
+    /// Notes the chunk.
     fn arrived(&mut self, index: u32) -> Result<(), Fault> {
         let transfer = self.transfer.as_mut().ok_or(Fault::Protocol("a chunk before the offer".into()))?;
         let chunk = transfer.ledger.arrive(index)?;
         transfer.arrivals.arrived()?;
         transfer.early += u32::from(index != transfer.order.next());
-        transfer.order.push(index, chunk)?;
-        while let Some(chunk) = transfer.order.pop() {
+        Ok(transfer.order.push(index, chunk)?)
+    }
+
+    /// Stores the chunks whose turn it is, and says so, as long as there is a place for that: that a note has arrived the sender
+    /// may show by its next chunks before its completion does.
+    fn store(&mut self) -> Result<(), Fault> {
+        let Some(transfer) = self.transfer.as_mut() else { return Ok(()) };
+        while self.side.endpoint.can_post() {
+            let Some(chunk) = transfer.order.pop() else { break };
             let copy = self.copy.get_mut(..chunk.len as usize).unwrap_or_default();
             let slot = chunk.index as usize % self.window;
             self.slots.copy_out(slot * self.chunk.get() as usize, copy)?;
@@ -172,7 +179,8 @@ impl<P: Provider, W: Write> Receiver<P, W> {
     /// After the last chunk and the sender's hash: one's own.
     fn answer(&mut self) -> Result<(), Fault> {
         let Some(transfer) = self.transfer.as_ref() else { return Ok(()) };
-        if !transfer.arrivals.all_here() || self.sent.is_none() || self.answered.is_some() {
+        let stored = transfer.arrivals.all_here() && transfer.order.next() == transfer.chunks.count();
+        if !stored || self.sent.is_none() || self.answered.is_some() || !self.side.endpoint.can_post() {
             return Ok(());
         }
         self.sink.flush().map_err(Fault::Store)?;

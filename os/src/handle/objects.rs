@@ -56,6 +56,12 @@ impl Objects {
         }
     }
 
+    /// Keeps those away who ask by number, while the owner moves or asks: the library keeps the state that it was told of last,
+    /// by which its calls post, and an answer that came late would be an old one.
+    pub(super) fn hold_queue_pairs(&self) -> impl Sized + '_ {
+        lock(&self.queue_pairs)
+    }
+
     /// By which interconnects the device reaches a region.
     ///
     /// # Errors

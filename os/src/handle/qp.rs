@@ -293,9 +293,11 @@ impl Qp {
             return Err(refused(Verb::ModifyQp, libc::EINVAL));
         }
         let mut attr = attr_of(to);
+        let held = self.pd.context.objects.hold_queue_pairs();
         // SAFETY: a live queue pair, and a struct of ours.
         let returned = unsafe { self.table().ibv_modify_qp(self.raw(), &mut attr, to.mask.bits() as c_int) };
         answered(Verb::ModifyQp, returned)?;
+        drop(held);
         if let Some(posts) = self.posts.as_ref().filter(|_| to.state == QpState::Reset) {
             posts.reset();
         }
@@ -309,6 +311,7 @@ impl Qp {
             return Err(refused(Verb::QueryQp, libc::EINVAL));
         }
         let (mut attr, mut init) = (IbvQpAttr::zeroed(), IbvQpInitAttr::zeroed());
+        let _held = self.pd.context.objects.hold_queue_pairs();
         // SAFETY: a live queue pair, and structs of ours.
         let returned = unsafe { self.table().ibv_query_qp(self.raw(), &mut attr, IBV_QP_STATE, &mut init) };
         answered(Verb::QueryQp, returned)?;

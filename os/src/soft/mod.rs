@@ -95,7 +95,7 @@ impl Options {
     /// Opens them.
     ///
     /// # Errors
-    /// A name that no fabric has, an address that another process has, or more devices than eight.
+    /// A name that no fabric has, an address that another process has, no device, or more than eight.
     pub fn open(&self) -> Result<Vec<Device>, crate::Error> {
         forks_are_told();
         // SAFETY: it takes nothing and cannot fail.
@@ -125,15 +125,20 @@ fn forks_are_told() {
         files::in_parent();
     }
     unsafe extern "C" fn child() {
-        // Never ready, and made of nothing, also where no file system is left.
-        // SAFETY: it takes numbers.
-        let nothing = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         files::in_child(|fd| {
-            // SAFETY: both are files of this process, and whoever has `fd` finds another one, as one finds a socket closed.
-            unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
+            // Closed first: there may be room for no other file.
+            // SAFETY: whoever has `fd` finds another file there, as one finds a socket closed.
+            unsafe { libc::close(fd) };
+            // Never ready, and made of nothing, also where no file system is left.
+            // SAFETY: it takes numbers.
+            let nothing = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+            if nothing != fd {
+                // SAFETY: it takes numbers; `fd` is free, and nothing else here makes files: a child has one thread.
+                unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
+                // SAFETY: made above, and nobody else's.
+                unsafe { libc::close(nothing) };
+            }
         });
-        // SAFETY: made above, and nobody else's.
-        unsafe { libc::close(nothing) };
     }
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {

@@ -99,7 +99,7 @@
 //! | who says nothing for [`Config::patience`](super::Config::patience) | ends what waits with 13 if it was heard before, else 15 |
 //! | unanswered requests to one device | up to 64, none 64 behind the oldest; half as many when one is lost, down to 2, and one more with each answer |
 //! | operations on their way | as many as the wire has packets, local ones included |
-//! | devices elsewhere | 256, counted once for each device here that talks to them; beyond, the one silent for the longest is forgotten, and the first message of one that was just told its session may end with 13 |
+//! | devices elsewhere | 256, counted once for each device here that talks to them; beyond, the one silent for the longest is forgotten, and the first message of one that was just told its session may end with 13; where operations to all of them wait for an answer, those to the next one wait for one of these to end |
 //! | datagrams waiting to be sent | 64; more wait in their send queues |
 //! | hellos and resets waiting to be sent | 32; beyond, the oldest is dropped as if lost |
 //!
