@@ -84,7 +84,8 @@ impl Admin {
             virtual_bits: 64,
             caps: device_caps(&self.device).into(),
             max_rdma_size: self.device.limits().max_rdma_size.into(),
-            guid: U64::new(self.device.gid().interface_id()),
+            // In network byte order.
+            guid: U64::new(self.device.gid().interface_id().swap_bytes()),
             gigabits: LINK.into(),
             reserved: [0; 6],
         }
