@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use efa_core::Error;
+use efa_core::{Error, Limits};
 use efa_core::soft::{Config, Profile, SoftDevice};
 
 use crate::fault::Fault;
@@ -19,6 +19,8 @@ use crate::window;
 
 /// Turns that a doorbell waits for at most.
 const TURNS: usize = 4096;
+/// Protection domains that there are, of all functions together.
+const PDS: u32 = 512;
 /// How often the thread looks.
 const TICK: Duration = Duration::from_millis(1);
 /// How often a driver hears that its device lives.
@@ -38,7 +40,8 @@ impl Card {
     /// # Errors
     /// Where the model has no more devices, or the system no memory.
     pub fn new(count: usize, fault: Option<Fault>) -> io::Result<Self> {
-        let config = Config::new(Profile::UNSOLICITED.wide()).mover(window::mover());
+        let limits = Limits { max_pd: PDS, ..Config::LIMITS };
+        let config = Config::new(Profile::UNSOLICITED.wide()).limits(limits).mover(window::mover());
         let first = SoftDevice::new(config);
         let device = |nth| if nth == 0 { Ok(first.clone()) } else { first.neighbour() };
         let function = |device: Result<SoftDevice, Error>| {

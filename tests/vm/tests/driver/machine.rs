@@ -165,6 +165,8 @@ impl Driver {
     /// A completion queue that raises events at an event queue, or none.
     pub(crate) fn cq(&mut self, eqn: Option<u16>) -> Cq {
         let ring = self.allocate(ENTRIES as usize * 32);
+        // As the kernel gives it.
+        self.put(ring, &[0; ENTRIES as usize * 32]);
         let mut asked = CreateCq::new_zeroed();
         (asked.entry, asked.depth, asked.sub_cqs) = (8, (ENTRIES as u16).into(), 1.into());
         (asked.low, asked.high) = ((ring as u32).into(), ((ring >> 32) as u32).into());
