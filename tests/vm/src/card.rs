@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use efa_core::{Error, Limits};
 use efa_core::soft::{Config, Profile, SoftDevice};
+use efa_core::{Error, Limits};
 
 use crate::fault::Fault;
 use crate::function::Function;
