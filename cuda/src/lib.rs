@@ -65,5 +65,5 @@ pub use memory::{
     Primary, ReadOnly, SyncMemops, Writable,
 };
 pub use order::{
-    Arrival, Completed, Holder, Inbound, Outbound, Postable, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible,
+    Arrival, Completed, Holder, Inbound, Loopback, Outbound, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible, Waited,
 };

@@ -7,70 +7,17 @@ mod common;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
+use common::ends::{Ends, LEN, borrowed, wait};
 use common::{Fake, POOL, VIRTUAL, open_files, skipped};
 use efa_core::memory::{RemoteRead, RemoteWrite};
-use efa_core::peer::{Mutual, Peer};
-use efa_core::qp::{Depth, Endpoint, QpKind, Srd, ops};
+use efa_core::qp::{Depth, Srd, ops};
 use efa_core::work::Event;
-use efa_core::{Caps, Context, ProtectionDomain, Token, Verb};
+use efa_core::{Caps, Context, Token, Verb};
 use efa_cuda::dlpack::{Imported, Tensor, abi};
-use efa_cuda::{Allocation, Attempt, BorrowedDevice, Error, Outbound, Progress, Scope, Stream, SyncMemops, Unsynced};
-use efa_os::Device;
+use efa_cuda::{Allocation, Attempt, Error, Outbound, Progress, Scope, Stream, SyncMemops, Unsynced};
 
-const LEN: usize = 8192;
 const MIB: usize = 1 << 20;
-
-type Kind = Srd<{ ops::SEND | ops::SEND_WITH_IMM | ops::RDMA_READ }>;
-
-/// Two ends that reach each other.
-struct Ends {
-    ctx: Context<Device>,
-    pd: ProtectionDomain<Device>,
-    a: Endpoint<Device, Kind>,
-    b: Endpoint<Device, Kind>,
-    to_b: Peer<Mutual>,
-    to_a: Peer<Mutual>,
-}
-
-impl Ends {
-    fn new() -> Self {
-        let ctx = Context::open(efa_os::devices().unwrap().swap_remove(0));
-        let pd = ctx.alloc_pd().unwrap();
-        let end = || pd.endpoint(ctx.require::<Kind>().unwrap(), Depth::new(8, 8)).unwrap();
-        let (a, b) = (end(), end());
-        let (to_b, to_a) = efa_core::connect::introduce(&a, &b).unwrap();
-        Self { pd, a, b, to_b, to_a, ctx }
-    }
-
-    #[track_caller]
-    fn at_a(&mut self) -> Event {
-        wait(&mut self.a)
-    }
-
-    #[track_caller]
-    fn at_b(&mut self) -> Event {
-        wait(&mut self.b)
-    }
-}
-
-#[track_caller]
-fn wait<K: QpKind>(endpoint: &mut Endpoint<Device, K>) -> Event {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = endpoint.poll() {
-            return event;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "no event came");
-        std::thread::yield_now();
-    }
-}
-
-fn borrowed(address: u64, len: usize) -> BorrowedDevice {
-    // SAFETY: the fake's memory, which each test frees after what it registered, if at all.
-    unsafe { BorrowedDevice::new(address, len) }
-}
 
 #[test]
 fn h24_h26_a_tensor_goes_from_a_gpu_to_another_after_its_kernel_and_is_seen_after_the_flush() {
@@ -372,7 +319,7 @@ fn a_segment_is_registered_once_and_its_tensors_are_slices_of_it() {
     // A slice of another region is not taken for one of this.
     let (other, _all) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
     let (_third, foreign) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
-    let foreign = foreign.synchronize(&mut stream).unwrap().into_slice();
+    let foreign = foreign.synchronize(&mut stream).unwrap().into_slice().unposted();
     let refused = other.completed(foreign).unwrap_err();
     assert_eq!(refused.error(), Error::ForeignSlice);
     assert_eq!(refused.into_inner().len(), LEN);
@@ -416,7 +363,7 @@ fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_
     assert_eq!(region.fill(&mut stream, &mut foreign, 1), Err(Error::ForeignSlice));
     let refused = region.fill(&mut fake.stream(), &mut memory, 1);
     assert_eq!(refused, Err(Error::OtherDevice { device: 1, current: 0 }));
-    let slice = memory.synchronize(&mut stream).unwrap().into_slice();
+    let slice = memory.synchronize(&mut stream).unwrap().into_slice().unposted();
     // What arrived is seen by a copy, once it was flushed.
     fake.write_on_bus(region.attr().iova, &[0x22; 16]);
     let arrived = region.completed(slice).unwrap();

@@ -224,6 +224,10 @@ impl Block {
         inside && (self.kind != Kind::Virtual || pages())
     }
 
+    pub(crate) fn is_in(&self, file: i32) -> bool {
+        self.file.as_raw_fd() == file
+    }
+
     /// A sealed file that names a part of the bus view.
     pub(crate) fn ticket(&self, va: u64, len: u64) -> Answer<OwnedFd> {
         ticket(self.file.as_raw_fd().into(), self.range(va, len)?.start as u64, len)
@@ -234,7 +238,8 @@ impl Block {
 pub(crate) fn ticket(file: i64, at: u64, len: u64) -> Answer<OwnedFd> {
     let ticket = memory_file(c"fakecuda ticket")?;
     let magic = u64::from_ne_bytes(*b"FKDMABUF");
-    let words = [magic, u64::from(std::process::id()), file.cast_unsigned(), at, len];
+    let told = crate::control::fakecuda_bus_was_read as extern "C" fn(i32) as usize as u64;
+    let words = [magic, u64::from(std::process::id()), file.cast_unsigned(), at, len, told];
     let size = size_of_val(&words);
     // SAFETY: words of ours, into a file of ours.
     let written = unsafe { libc::pwrite(ticket.as_raw_fd(), words.as_ptr().cast(), size, 0) };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::memory::Memory;
+use crate::memory::{Block, Memory};
 use crate::stream::{Event, Stream};
 
 pub(crate) const INVALID_VALUE: i32 = 1;
@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) pool_dmabuf: i64,
     /// The error number by which a device is refused what was exported without the flag for PCIe mappings.
     pub(crate) attach: i64,
+    /// Whether the GPU sees what a device wrote once a device has read of that GPU's memory.
+    pub(crate) reads_push: i64,
 }
 
 impl Settings {
@@ -49,6 +51,7 @@ impl Settings {
         c2c: 0,
         pool_dmabuf: 0,
         attach: 0,
+        reads_push: 0,
     };
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
@@ -61,6 +64,7 @@ impl Settings {
             "c2c" => &mut self.c2c,
             "attach" => &mut self.attach,
             "pool_dmabuf" => &mut self.pool_dmabuf,
+            "reads_push" => &mut self.reads_push,
             _ => return false,
         };
         *field = value;
@@ -139,6 +143,11 @@ impl Fake {
         }
         let primary = (0..16).find(|device| primary(*device) == context).ok_or(INVALID_CONTEXT)?;
         if self.retained.contains_key(&primary) { Ok(primary) } else { Err(INVALID_CONTEXT) }
+    }
+
+    /// Has kernels see what devices wrote to one GPU's memory.
+    pub(crate) fn flush(&mut self, device: i32) {
+        self.memory.blocks.iter_mut().filter(|block| block.device == device).for_each(Block::flush);
     }
 
     /// The thread's context, and its device.
