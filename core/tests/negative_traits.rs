@@ -3,7 +3,9 @@
 mod common;
 
 use common::puppet::Puppet;
-use efa_core::memory::{Arena, Buffers, Exposed, ExposedPart, Frozen, Mr, Ordered, Pages, Pool, Region, RemoteWrite, Slice};
+use efa_core::memory::{
+    Arena, Buffers, Exposed, ExposedPart, Frozen, Mr, Ordered, Pages, Pool, Region, RemoteWrite, Slice,
+};
 use efa_core::peer::{Ah, Mutual, OneWay, Peer, PeerTable, RemoteWindow};
 use efa_core::qp::{
     AnyQueuePair, CanReceive, CanSend, Err, Group, Init, Member, MemberId, MovesTo, QueuePair, Reachable, Reset, Rtr,

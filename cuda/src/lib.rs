@@ -65,5 +65,6 @@ pub use memory::{
     Primary, ReadOnly, SyncMemops, Writable,
 };
 pub use order::{
-    Arrival, Completed, Holder, Inbound, Loopback, Outbound, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible, Waited,
+    Arrival, Completed, Holder, Inbound, Loopback, Outbound, Progress, Ready, Recorded, Seen, Stream, Unsynced,
+    Visible, Waited,
 };

@@ -11,8 +11,8 @@ use common::{Basic, has_writes, on_each_path, skipped, wait};
 use efa_core::flags::Access;
 use efa_core::flow::{Split, Step};
 use efa_core::memory::{
-    MemoryKind, Mr, Opaque, Ordered, PageSize, Pages, RawMemory, RegisterOptions, RemoteRead, RemoteReadWrite, RemoteWrite,
-    Slice,
+    MemoryKind, Mr, Opaque, Ordered, PageSize, Pages, RawMemory, RegisterOptions, RemoteRead, RemoteReadWrite,
+    RemoteWrite, Slice,
 };
 use efa_core::qp::{Depth, Solicited, Srd, ops};
 use efa_core::work::Event;

@@ -173,7 +173,7 @@ entries! {
 }
 
 /// One attribute of an address, zero for one that is no memory of CUDA's.
-fn attribute(which: i32, to: Out<u8>, found: Option<&(&mut Block, Piece)>) -> Answer {
+pub(crate) fn attribute(which: i32, to: Out<u8>, found: Option<&(&mut Block, Piece)>) -> Answer {
     let long = |value: u64| to.cast().set(value);
     let short = |value: u32| to.cast().set(value);
     let Some((block, piece)) = found else {

@@ -5,12 +5,13 @@
 //! what kernels and copies see. What a stream is to do happens when somebody waits for it, to both views. What a device writes is
 //! in the bus view alone until it is flushed. Device addresses are mapped nowhere, as a GPU's are.
 //!
-//! What it exports for a dma-buf is a *ticket*: a sealed file of 48 bytes that names a part of the bus view, which `tests/softefa`
+//! What it exports for a dma-buf is a *ticket*: a sealed file, as long as what it stands for, that names a part of the bus view, which `tests/softefa`
 //! maps. Beside the driver's functions are some of its own, `fakecuda_*`, to set it up and to read the log of calls.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `calls` | the driver's functions of contexts, devices and memory |
+//! | `kinds` | those that make memory of other kinds |
 //! | `work` | those of streams and events, and copies |
 //! | `control` | the functions that a test has besides |
 //! | `state`, `memory`, `stream` | what is behind them |
@@ -20,6 +21,7 @@
 
 mod calls;
 mod control;
+mod kinds;
 mod memory;
 mod out;
 mod state;
@@ -28,5 +30,6 @@ mod work;
 
 pub use calls::*;
 pub use control::*;
+pub use kinds::*;
 pub use out::Out;
 pub use work::*;

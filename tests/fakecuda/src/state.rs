@@ -51,7 +51,7 @@ impl Settings {
         c2c: 0,
         pool_dmabuf: 0,
         attach: 0,
-        reads_push: 0,
+        reads_push: 1,
     };
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
@@ -92,6 +92,8 @@ pub(crate) struct Fake {
     /// Contexts that were created, and their devices.
     pub(crate) created: BTreeMap<u64, i32>,
     pub(crate) memory: Memory,
+    /// Physical memory that was made, and its device.
+    pub(crate) physical: BTreeMap<u64, i32>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) next_handle: u64,
@@ -107,6 +109,7 @@ impl Fake {
         retained: BTreeMap::new(),
         created: BTreeMap::new(),
         memory: Memory::NEW,
+        physical: BTreeMap::new(),
         streams: BTreeMap::new(),
         events: BTreeMap::new(),
         next_handle: 0x10_0000,

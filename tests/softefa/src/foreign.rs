@@ -138,8 +138,7 @@ impl Ticket {
     /// `EBADF` if there is no such file; what the ticket says, of one that is to be refused.
     fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
         let mut words = [0; 6];
-        if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len()
-        {
+        if sys::file_size(fd)?.is_none() || sys::read_words_at(fd, &mut words)? != words.len() {
             return Ok(None);
         }
         let [magic, process, file, offset, len, told] = words;
@@ -188,7 +187,9 @@ mod tests {
         let ticket_of = |file: i64, process: u64, offset: u64, len: u64| {
             let mut ticket = std::fs::File::from(sys::memfd().unwrap());
             let magic = u64::from_ne_bytes(Ticket::MAGIC);
-            for word in [magic, process, file.cast_unsigned(), offset, len, told as extern "C" fn(RawFd) as usize as u64] {
+            for word in
+                [magic, process, file.cast_unsigned(), offset, len, told as extern "C" fn(RawFd) as usize as u64]
+            {
                 ticket.write_all(&word.to_ne_bytes()).unwrap();
             }
             ticket
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!([heard(first), heard(whole.first().as_ptr())], [file.as_raw_fd(), -1]);
         drop(part);
         assert_eq!(heard(first), -1);
-        // Of another process it is a file of 48 bytes.
+        // Of another process it is a file of no more than its words.
         assert_eq!(map(&foreign, 0, 4096).map(drop), Err(Errno::EINVAL));
     }
 
