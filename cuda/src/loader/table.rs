@@ -6,8 +6,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
 
 use crate::raw::{
-    Address, CaptureStatus, Code, Context, DeviceAttribute, Event, FlushScope, FlushTarget, PointerAttribute, RangeHandle,
-    Stream,
+    Address, CaptureStatus, Code, Context, DeviceAttribute, Event, FlushScope, FlushTarget, PointerAttribute,
+    RangeHandle, Stream,
 };
 
 macro_rules! table {
