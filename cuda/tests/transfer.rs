@@ -73,8 +73,6 @@ fn h24_h26_a_tensor_goes_from_a_gpu_to_another_after_its_kernel_and_is_seen_afte
 #[test]
 fn h26_gone_around_the_types_what_is_sent_is_what_was_before_the_kernel_and_what_arrived_is_not_seen() {
     let fake = Fake::new();
-    // Else each piece that is read of the source has the GPU see those before it in the target.
-    fake.set("reads_push", 0);
     let mut ends = Ends::new();
     let (source_va, target_va) = (fake.malloc(LEN), fake.malloc(LEN));
     let (_source_region, source) = fake.driver.register(&ends.pd, borrowed(source_va, LEN)).unwrap();

@@ -43,6 +43,7 @@ fn arrived<O: Owner<Access = efa_cuda::Writable>>(
 fn h26_where_the_host_cannot_flush_a_read_of_the_efas_own_has_the_gpu_see_what_arrived_before_it() {
     let fake = Fake::new();
     fake.set("flush_options", 0);
+    fake.set("reads_push", 1);
     let mut ends = Ends::new();
     let mut loopback = loopback(&fake, &ends);
     let va = fake.malloc(LEN);
@@ -96,6 +97,7 @@ fn h26_a_read_that_says_nothing_of_the_memory_is_refused_with_it() {
 #[test]
 fn h26_a_read_that_does_not_end_in_time_or_fails_gives_the_memory_back_as_it_was() {
     let fake = Fake::new();
+    fake.set("reads_push", 1);
     let mut ends = Ends::new();
     let mut loopback = loopback(&fake, &ends);
     let va = fake.malloc(LEN);

@@ -18,7 +18,9 @@ entries! {
         if let Some(code) = std::env::var("FAKECUDA_FAIL_INIT").ok().and_then(|code| code.parse().ok()) {
             return Err(code);
         }
-        fake.initialised = true;
+        if !std::mem::replace(&mut fake.initialised, true) {
+            fake.settings.set_all(&std::env::var("FAKECUDA_SET").unwrap_or_default());
+        }
         Ok(())
     }
     fn cuDriverGetVersion(version: Out<i32>) |fake| {
@@ -119,6 +121,8 @@ entries! {
     }
     fn cuMemFree_v2(va: u64) |fake| {
         fake.current()?;
+        // It waits for what is queued.
+        fake.run_all()?;
         fake.memory.free(va)
     }
     fn cuPointerGetAttributes(count: u32, which: Out<i32>, answers: Out<Out<u8>>, va: u64) |fake| {

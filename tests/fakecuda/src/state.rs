@@ -51,8 +51,15 @@ impl Settings {
         c2c: 0,
         pool_dmabuf: 0,
         attach: 0,
-        reads_push: 1,
+        reads_push: 0,
     };
+
+    /// As `name=value,name=value` says; what is no setting is nothing.
+    pub(crate) fn set_all(&mut self, text: &str) {
+        for (name, value) in text.split(',').filter_map(|setting| setting.split_once('=')) {
+            let _ = value.parse().map(|value| self.set(name, value));
+        }
+    }
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let field = match name {
