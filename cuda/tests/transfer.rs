@@ -229,6 +229,39 @@ fn h25_memory_that_cannot_be_registered_either_way_is_refused_with_both_errors_a
 }
 
 #[test]
+fn h25_memory_that_is_not_exported_is_registered_by_its_address_and_what_is_freed_is_the_devices_no_more() {
+    let fake = Fake::new();
+    fake.set("dmabuf", 0);
+    fake.set("p2p", 1);
+    let mut ends = Ends::new();
+    let (va, other) = (fake.malloc(LEN), fake.malloc(64));
+    let (region, memory) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
+    let (_other, small) = fake.driver.register(&ends.pd, borrowed(other + 4, 60)).unwrap();
+    let mut stream = fake.stream();
+    fake.kernel(&mut stream, va, LEN, 8);
+    fake.kernel(&mut stream, other, 64, 9);
+    let send = |ends: &mut Ends, memory: Outbound<Unsynced>, stream: &mut Stream| {
+        let (_host, target) = ends.pd.register(vec![0u8; LEN]).unwrap();
+        ends.b.post_recv(target, Token(1)).unwrap();
+        let ready = memory.synchronize(stream).unwrap();
+        ends.a.post(ends.to_b.send(ready.into_slice()), Token(2)).unwrap();
+        ends.at_a()
+    };
+    let Event::Sent(mut done) = send(&mut ends, memory, &mut stream) else { panic!("not sent") };
+    let Event::Received(mut message) = ends.at_b() else { panic!("not received") };
+    assert_eq!(message.buffers.take_slice().unwrap()[..], [8; LEN]);
+    let memory = region.outbound(done.buffers.take_opaque().unwrap()).unwrap();
+    // What `BorrowedDevice::new` forbids, and an owner of the tensor cannot do.
+    fake.call("cuMemFree_v2", &[va as usize]);
+    let Event::Failed { failure, mut buffers } = send(&mut ends, memory, &mut stream) else { panic!("sent") };
+    assert_eq!(failure.token, Some(Token(2)));
+    let memory = region.outbound(buffers.take_opaque().unwrap()).unwrap();
+    region.close(memory).unwrap();
+    // Its neighbour in the same block is there still.
+    let Event::Sent(_) = send(&mut ends, small, &mut stream) else { panic!("not sent") };
+}
+
+#[test]
 fn h25_what_a_device_is_refused_by_errno_524_is_exported_with_the_other_flag() {
     let fake = Fake::new();
     let ends = Ends::new();

@@ -123,7 +123,7 @@ entries! {
         fake.current()?;
         // It waits for what is queued.
         fake.run_all()?;
-        fake.memory.free(va)
+        fake.free(va)
     }
     fn cuPointerGetAttributes(count: u32, which: Out<i32>, answers: Out<Out<u8>>, va: u64) |fake| {
         let found = fake.memory.find(va).ok();

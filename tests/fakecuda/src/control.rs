@@ -13,7 +13,7 @@ pub extern "C" fn fakecuda_reset() {
     Fake::lock().reset();
 }
 
-/// Sets a number by its name: `devices`, `version`, `dmabuf`, `flush_options`, `writes_ordering`, `c2c`, `pool_dmabuf`, `attach`,
+/// Sets a number by its name: `devices`, `version`, `dmabuf`, `flush_options`, `writes_ordering`, `c2c`, `p2p`, `pool_dmabuf`, `attach`,
 /// `reads_push`.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_set(name: *const c_char, value: i64) -> i32 {

@@ -14,6 +14,7 @@
 //! | `kinds` | those that make memory of other kinds |
 //! | `work` | those of streams and events, and copies |
 //! | `control` | the functions that a test has besides |
+//! | `peer` | those by which another device's driver gets memory by its address |
 //! | `state`, `memory`, `stream` | what is behind them |
 //! | `out` | what C's callers are answered through |
 #![allow(missing_docs, non_snake_case, unsafe_code)]
@@ -24,6 +25,7 @@ mod control;
 mod kinds;
 mod memory;
 mod out;
+mod peer;
 mod state;
 mod stream;
 mod work;
@@ -32,4 +34,5 @@ pub use calls::*;
 pub use control::*;
 pub use kinds::*;
 pub use out::Out;
+pub use peer::*;
 pub use work::*;

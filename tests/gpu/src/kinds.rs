@@ -1,6 +1,6 @@
 //! Memory of each kind, given back when it is dropped: in the context that is current.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, clippy::multiple_unsafe_ops_per_block)] // each block is one sequence
 
 use efa_cuda::BorrowedDevice;
 
@@ -49,7 +49,6 @@ impl<'c> Memory<'c> {
         Ok(memory)
     }
 
-    #[allow(clippy::multiple_unsafe_ops_per_block)] // one sequence
     fn mapped(mut self, device: i32) -> Result<Self, i32> {
         let ok = |code| if code == 0 { Ok(()) } else { Err(code) };
         let (cuda, prop, access) = (self.cuda, Properties::of(device), Access::of(device));
@@ -88,7 +87,6 @@ impl Drop for Memory<'_> {
         if address == 0 {
             return;
         }
-        #[allow(clippy::multiple_unsafe_ops_per_block)] // one sequence
         // SAFETY: allocated in `new`, and freed once.
         unsafe {
             match self.kind {
