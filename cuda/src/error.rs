@@ -90,7 +90,8 @@ pub enum Error {
         /// That of the proof.
         proof: i32,
     },
-    /// Memory is reached by another EFA, another protection domain of it or another way than what is read to have it seen.
+    /// Memory is reached by another EFA, another protection domain of it or another way than what is read to have it
+    /// seen.
     OtherWay,
     /// The read by which memory was to be seen failed.
     Loopback(Failure),
@@ -185,12 +186,12 @@ impl fmt::Display for Error {
                 write!(f, "the proof that writes are ordered is GPU {proof}'s, the memory is GPU {device}'s: ask that device")
             }
             Self::OtherWay => f.write_str(
-                "the memory is reached by another EFA, protection domain or kind of registration than the `Loopback` reads by, which \
-                 orders nothing there: make one with memory of that GPU in that domain",
+                "the memory is reached by another EFA, protection domain or kind of registration than the `Loopback` reads \
+                 by, which orders nothing there: make one with memory of that GPU in that domain",
             ),
             Self::Loopback(failure) => write!(f, "the read that was to have the memory seen: {failure}"),
             Self::LoopbackTime => f.write_str(
-                "the read that was to have the memory seen did not end in time: the memory is as before, and can be tried again",
+                "the read that was to have the memory seen did not end in time: the memory is as before; try again",
             ),
             Self::ForeignSlice => f.write_str("the slice is of another region: ask the region that it was registered with"),
             Self::Registration { dma_buf, plain } => write!(

@@ -1,5 +1,6 @@
-//! The driver's types and numbers, of its System V interface on x86-64 and aarch64, each by C's name for it: `loader/check.rs`
-//! compares them with NVIDIA's header. Handles are numbers here: nobody but the driver looks behind one.
+//! The driver's types and numbers, of its System V interface on x86-64 and aarch64, each by C's name for it:
+//! `loader/check.rs` compares them with NVIDIA's header. Handles are numbers here: nobody but the driver looks behind
+//! one.
 
 #![forbid(unsafe_code)]
 

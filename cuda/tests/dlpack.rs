@@ -1,5 +1,5 @@
-//! Tensors that another implementation of DLPack made, whose declarations are generated from DLPack's header: they are what is declared
-//! here, both ways.
+//! Tensors that another implementation of DLPack made, whose declarations are generated from DLPack's header: they are
+//! what is declared here, both ways.
 #![allow(missing_docs, unsafe_code)]
 
 use std::ptr::NonNull;

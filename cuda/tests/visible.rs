@@ -1,5 +1,5 @@
-//! What arrived in a GPU's memory is seen by a read of the EFA's own where the host cannot flush; and what a completion gave back is
-//! posted again only once it was waited for. As `transfer.rs`.
+//! What arrived in a GPU's memory is seen by a read of the EFA's own where the host cannot flush; and what a completion
+//! gave back is posted again only once it was waited for. As `transfer.rs`.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -114,6 +114,20 @@ fn h26_a_read_that_does_not_end_in_time_or_fails_gives_the_memory_back_as_it_was
         }
     };
     assert_eq!(fake.seen(visible.address(), LEN), [7; LEN]);
+    // What it reads is there no more: registered by its address, and freed.
+    fake.set("dmabuf", 0);
+    fake.set("p2p", 1);
+    let (va, other) = (fake.malloc(64), fake.malloc(LEN));
+    let source = fake.driver.expose(&ends.pd, borrowed(va, 64), ends.ctx.require::<RemoteRead>().unwrap()).unwrap();
+    let mut loopback = Loopback::new(&ends.ctx, &ends.pd, source).unwrap();
+    let (region, memory) = fake.driver.register(&ends.pd, borrowed(other, LEN)).unwrap();
+    let inbound = arrived(&fake, &mut ends, &region, memory, 8);
+    fake.call("cuMemFree_v2", &[va as usize]);
+    let refused = loopback.flush(inbound, TIME).unwrap_err();
+    assert!(matches!(refused.error(), Error::Loopback(_)), "{refused}");
+    let arrived = refused.into_inner();
+    let visible = region.within(|current| arrived.flush(current, Scope::Owner)).unwrap().unwrap();
+    assert_eq!(fake.seen(visible.address(), LEN), [8; LEN]);
 }
 
 #[test]

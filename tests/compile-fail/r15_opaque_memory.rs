@@ -1,5 +1,5 @@
-//! R15: memory that the CPU does not see has no bytes here, whatever its slices and regions are used for; and H26: it is not posted
-//! until somebody said that those who reach it were waited for, each time.
+//! R15: memory that the CPU does not see has no bytes here, whatever its slices and regions are used for; and H26: it
+//! is not posted until somebody said that those who reach it were waited for, each time.
 
 use efa_core::flow::Split;
 use efa_core::memory::{DmaBuf, Exposed, ExposedPart, Opaque, Ordered, Pool, Region, RemoteReadWrite, Slice};

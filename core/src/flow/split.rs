@@ -9,8 +9,8 @@ use crate::qp::QpKind;
 use crate::work::{Event, Failure, Operation, Posts};
 use crate::{Error, Refused, Token};
 
-/// An RDMA read or write of a slice of any length, of memory that the CPU sees or not, in parts of at most a chunk, up to
-/// `N` of them in flight.
+/// An RDMA read or write of a slice of any length, of memory that the CPU sees or not, in parts of at most a chunk, up
+/// to `N` of them in flight.
 ///
 /// Parts complete in any order, and the whole ends once: with the slice, in one piece again, and the part that
 /// failed if one did. A signal to the peer belongs after the end: until then some parts may not be there (R16).

@@ -132,9 +132,9 @@ impl Slice<Opaque> {
     /// Takes it for memory that can be posted.
     ///
     /// # Safety
-    /// Until the completion nobody but the device writes what is sent, or reads or writes what is received into: kernels of
-    /// a GPU that do so were waited for, and none is launched. Nothing undefined happens here if one does, but what
-    /// arrives, or what the other computes, is garbage.
+    /// Until the completion nobody but the device writes what is sent, or reads or writes what is received into:
+    /// kernels of a GPU that do so were waited for, and none is launched. Nothing undefined happens here if one does,
+    /// but what arrives, or what the other computes, is garbage.
     pub unsafe fn assume_ordered(self) -> Slice<Ordered> {
         self.seen_as()
     }

@@ -24,9 +24,9 @@ pub trait View: Sealed + Send + Sync + 'static {
 
 /// Slices and parts that can be posted: those of memory that is [`Visible`], and those that are [`Ordered`].
 #[diagnostic::on_unimplemented(
-    message = "memory that is `{Self}` is not posted as it is: whoever else reaches it may not be done with it (GPUDirect, H26)",
+    message = "memory that is `{Self}` is not posted: who else reaches it may not be done with it (GPUDirect, H26)",
     label = "nobody waited for those who reach this memory",
-    note = "a GPU's: its region takes it back, `region.outbound(slice)?`, and waits, `.synchronize(&mut stream)?.into_slice()`",
+    note = "a GPU's: `region.outbound(slice)?` takes it back, `.synchronize(&mut stream)?.into_slice()` waits",
     note = "where something else guarantees it: `unsafe slice.assume_ordered()`, which says what must hold"
 )]
 pub trait Postable: Sealed + Send + Sync + 'static {
@@ -38,9 +38,9 @@ pub trait Postable: Sealed + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub enum Visible {}
 
-/// Memory that only devices reach: a GPU's, or whatever else is behind a file that is not mapped here. It is registered,
-/// cut and granted as any other, and has no bytes here. It is posted as [`Ordered`], and comes back as what it was: those who
-/// reach it are to be waited for each time.
+/// Memory that only devices reach: a GPU's, or whatever else is behind a file that is not mapped here. It is
+/// registered, cut and granted as any other, and has no bytes here. It is posted as [`Ordered`], and comes back as what
+/// it was: those who reach it are to be waited for each time.
 #[derive(Clone, Copy, Debug)]
 pub enum Opaque {}
 

@@ -1,4 +1,5 @@
-//! Functions and numbers as NVIDIA's header has them, compiled by C's compiler; `CUDA_HEADERS` names the folder that `cuda.h` is in.
+//! Functions and numbers as NVIDIA's header has them, compiled by C's compiler; `CUDA_HEADERS` names the folder that
+//! `cuda.h` is in.
 
 #![forbid(unsafe_code)]
 

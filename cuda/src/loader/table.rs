@@ -103,7 +103,9 @@ table! {
         fn cuCtxPushCurrent_v2(context: Context);
         fn cuCtxPopCurrent_v2(context: *mut Context);
         fn cuCtxGetDevice(device: *mut i32);
-        fn cuPointerGetAttributes(count: u32, attributes: *mut PointerAttribute, data: *mut *mut c_void, address: Address);
+        fn cuPointerGetAttributes(
+            count: u32, attributes: *mut PointerAttribute, data: *mut *mut c_void, address: Address
+        );
         fn cuPointerSetAttribute(value: *const c_void, attribute: PointerAttribute, address: Address);
         fn cuMemGetAddressRange_v2(base: *mut Address, len: *mut usize, address: Address);
         fn cuMemAlloc_v2(address: *mut Address, len: usize);

@@ -121,7 +121,8 @@ impl<O: Owner> GpuRegion<O> {
         self.region.attr()
     }
 
-    /// Takes a slice back that an operation only read: what was sent, or a receive into which nothing came.
+    /// Takes a slice back that an operation only read: what was sent, or a receive into which nothing came. One that a
+    /// post refused is `slice.unposted()`, if it is not posted again.
     ///
     /// # Errors
     /// [`Error::ForeignSlice`], with the slice.

@@ -111,7 +111,8 @@ impl<B: Holder> Inbound<Completed, B> {
     /// Has the GPU see all that devices wrote to it, this too; in a context of it, [`GpuRegion::within`](crate::GpuRegion::within)'s.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`], [`Error::NoHostFlush`], what the driver answered; with the memory, which is as before.
+    /// [`Error::OtherDevice`]; [`Error::NoHostFlush`], where a [`Loopback`](crate::Loopback) is the way; what the
+    /// driver answered. With the memory, which is as before.
     pub fn flush(self, current: &Current, scope: Scope) -> Result<Inbound<Visible, B>, Refused<Self>> {
         match self.flush_device(current, scope) {
             Ok(()) => Ok(self.visible()),

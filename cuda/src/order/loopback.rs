@@ -23,9 +23,10 @@ const LEN: usize = 64;
 
 /// Reads a GPU's memory by the EFA itself, by a queue pair of its own to itself.
 ///
-/// On PCIe a read overtakes no write that went the same way before it: once it has completed, what an operation wrote whose completion
-/// was seen before is in the GPU's memory, wherever in it. So it takes a GPU whose [`Inbound::flush`] answers
-/// [`Error::NoHostFlush`], and an EFA with RDMA reads. It is for the GPU whose memory it is, and not for others that look there.
+/// On PCIe a read overtakes no write that went the same way before it: once it has completed, what an operation wrote
+/// whose completion was seen before is in the GPU's memory, wherever in it. It is for a GPU whose [`Inbound::flush`]
+/// answers [`Error::NoHostFlush`], and takes an EFA with RDMA reads; what it makes visible is so for that GPU, not for
+/// others that look there. Not measured yet.
 pub struct Loopback<P: Provider, O: Owner> {
     endpoint: Endpoint<P, Reads>,
     itself: Peer<Mutual>,
@@ -38,12 +39,12 @@ pub struct Loopback<P: Provider, O: Owner> {
 }
 
 impl<P: Provider, O: Owner> Loopback<P, O> {
-    /// With memory of the GPU, of which up to 64 bytes are read: `driver.expose(&pd, Allocation::new(&gpu.primary()?, 64)?, ..)`. What
-    /// is to be seen by it is registered in `pd`, too, by the same options.
+    /// With memory of the GPU, of which up to 64 bytes are read: [`Driver::expose`](crate::Driver::expose) of a small
+    /// [`Allocation`](crate::Allocation). What is to be seen by it is registered in `pd`, too, by the same options.
     ///
     /// # Errors
-    /// `Unsupported` of core if the device has no RDMA read, `ForeignDomain` if the memory is of another protection domain, what the
-    /// device answered; with the memory.
+    /// [`efa_core::Error::Unsupported`] if the device has no RDMA read, [`efa_core::Error::ForeignDomain`] if the
+    /// memory is of another protection domain, what the device answered; with the memory.
     pub fn new(
         ctx: &Context<P>,
         pd: &ProtectionDomain<P>,
@@ -79,8 +80,9 @@ impl<P: Provider, O: Owner> Loopback<P, O> {
     /// Has the GPU see what arrived: reads its memory, and waits for that, some ten microseconds, at most for `time`.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`], [`Error::OtherWay`] if a read of this one says nothing of that memory; [`Error::Loopback`],
-    /// [`Error::LoopbackTime`], what the device answered. With the memory, which is as before.
+    /// [`Error::OtherDevice`], [`Error::OtherWay`] if a read of this one says nothing of that memory;
+    /// [`Error::Loopback`], [`Error::LoopbackTime`], what the device answered. With the memory, which is as before:
+    /// after a read that failed take another `Loopback`, since its queue pair may be of no use any more.
     pub fn flush<B: Holder>(
         &mut self,
         arrived: Inbound<Completed, B>,

@@ -95,16 +95,17 @@ impl<S, B: Holder> Outbound<S, B> {
 
     range!();
 
-    /// What the device takes. A SEND, an RDMA write, an RDMA read and a receive all do, and give it back by their completion.
-    /// The stream is let go: until that completion nothing is to be launched that writes what is sent, or touches what is received
-    /// into, which nobody here sees.
+    /// What the device takes, `Slice<Ordered>`. A SEND, an RDMA write, an RDMA read and a receive all do, and give it
+    /// back by their completion, as `Slice<Opaque>`, which cannot be posted. The stream is let go: until that
+    /// completion nothing is to be launched that writes what is sent, or touches what is received into, which nobody
+    /// here sees.
     #[doc(alias = "post")]
     pub fn into_slice(self) -> B::Posted
     where
         S: Waited,
     {
-        // SAFETY: its stream was waited for, or somebody took it upon himself to say so; that nothing is launched until the
-        // completion is what this function says.
+        // SAFETY: its stream was waited for, or somebody took it upon himself to say so; that nothing is launched until
+        // the completion is what this function says.
         unsafe { self.bytes.ordered() }
     }
 

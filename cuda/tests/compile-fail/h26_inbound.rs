@@ -5,7 +5,8 @@ use std::time::Duration;
 use efa_core::{Provider, Token};
 use efa_core::memory::{Opaque, Ordered, Slice};
 use efa_core::qp::{Endpoint, Srd};
-use efa_cuda::{BorrowedDevice, Completed, Current, Device, GpuRegion, Inbound, Loopback, Owner, ReadOnly, Scope, WritesOrdered};
+use efa_cuda::{BorrowedDevice, Completed, Current, Device, GpuRegion, Inbound, Loopback, Owner, ReadOnly, Scope};
+use efa_cuda::WritesOrdered;
 use efa_cuda::dlpack::Tensor;
 
 fn read_completed(arrived: Inbound<Completed>, launch: fn(u64)) {

@@ -1,8 +1,8 @@
 //! GPU to GPU: a kernel's bytes are sent from one's memory to another's, by an EFA, in the order that the types demand.
 //!
-//! On a GPU and an EFA where both are there. Where one is missing, both are stand-ins, `tests/fakecuda` and `tests/softefa`, if they lie
-//! beside this program, and it says so: an EFA of software reaches no GPU's memory, and an EFA none of a driver without a GPU. Build
-//! them by `cargo build --release -p fakecuda -p softefa`.
+//! On a GPU and an EFA where both are there. Where one is missing, both are stand-ins, `tests/fakecuda` and
+//! `tests/softefa`, if they lie beside this program, and it says so: an EFA of software reaches no GPU's memory, and an
+//! EFA none of a driver without a GPU. Build them by `cargo build --release -p fakecuda -p softefa`.
 
 use std::error::Error;
 use std::os::unix::process::CommandExt;

@@ -5,8 +5,9 @@
 //! what kernels and copies see. What a stream is to do happens when somebody waits for it, to both views. What a device writes is
 //! in the bus view alone until it is flushed. Device addresses are mapped nowhere, as a GPU's are.
 //!
-//! What it exports for a dma-buf is a *ticket*: a sealed file, as long as what it stands for, that names a part of the bus view, which `tests/softefa`
-//! maps. Beside the driver's functions are some of its own, `fakecuda_*`, to set it up and to read the log of calls.
+//! What it exports for a dma-buf is a *ticket*: a sealed file, as long as what it stands for, that names a part of the
+//! bus view, which `tests/softefa` maps. Beside the driver's functions are some of its own, `fakecuda_*`, to set it up
+//! and to read the log of calls.
 //!
 //! | file | holds |
 //! |---|---|

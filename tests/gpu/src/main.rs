@@ -1,8 +1,9 @@
 //! What a GPU and its driver do, measured in some seconds: where efa-cuda rests on what nobody has tried yet.
 //!
-//! `tests/run gpu` runs it. Each line is a value, `as expected` or `DIFFERS` from what efa-cuda takes it to be; the first lines name
-//! driver, GPU and day, for whoever writes values down. It ends with 77 where there is no GPU, and fails where bytes were wrong. With an EFA
-//! besides, messages are sent into the GPU's memory, and it is counted how often that is seen before it was flushed.
+//! `tests/run gpu` runs it. Each line is a value, `as expected` or `DIFFERS` from what efa-cuda takes it to be; the
+//! first lines name driver, GPU and day, for whoever writes values down. It ends with 77 where there is no GPU, and
+//! fails where bytes were wrong. With an EFA besides, messages are sent into the GPU's memory, and it is counted how
+//! often that is seen before it was flushed.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The driver's functions that efa-cuda has no use for, by their names; and some that it has, to be called as it never does.
+//! The driver's functions that efa-cuda has no use for, by their names; and some that it has, to be called as it never
+//! does.
 
 #![allow(unsafe_code, non_snake_case)]
 
@@ -22,7 +23,8 @@ macro_rules! functions {
                 /// # Safety
                 /// As the driver's function of this name demands.
                 pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> i32 {
-                    let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or_default();
+                    let name = concat!(stringify!($name), "\0");
+                    let name = CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
                     let Some(address) = self.library.symbol(name) else { return MISSING };
                     // SAFETY: the driver's function of that name, whose type in NVIDIA's header is this one.
                     let function = unsafe {

@@ -1,8 +1,8 @@
 //! A GPU's memory by its address, as EFA's own driver gets it from NVIDIA's where both can (peer-to-peer): here from
 //! tests/fakecuda, where a program has it open.
 //!
-//! When the memory is freed, its driver says so, and the region is no more the device's: what is posted with it fails. The
-//! program's handle of it stays until it is deregistered.
+//! When the memory is freed, its driver says so, and the region is no more the device's: what is posted with it fails.
+//! The program's handle of it stays until it is deregistered.
 
 #![allow(unsafe_code)]
 
