@@ -3,7 +3,9 @@
 mod common;
 
 use common::puppet::Puppet;
-use efa_core::memory::{Arena, Buffers, Exposed, ExposedPart, Frozen, Mr, Pages, Pool, Region, RemoteWrite, Slice};
+use efa_core::memory::{
+    Arena, Buffers, Exposed, ExposedPart, Frozen, Mr, Ordered, Pages, Pool, Region, RemoteWrite, Slice,
+};
 use efa_core::peer::{Ah, Mutual, OneWay, Peer, PeerTable, RemoteWindow};
 use efa_core::qp::{
     AnyQueuePair, CanReceive, CanSend, Err, Group, Init, Member, MemberId, MovesTo, QueuePair, Reachable, Reset, Rtr,
@@ -81,6 +83,7 @@ assert_not_impl_any!(Slot: Clone, Copy);
 // R16: no view of memory that peers write.
 assert_not_impl_any!(Memory: Clone, Copy, Deref, AsRef<[u8]>, AsMut<[u8]>, Index<usize>);
 assert_not_impl_any!(ExposedPart: Copy, Deref, AsRef<[u8]>, AsMut<[u8]>, Index<usize>);
+assert_not_impl_any!(ExposedPart<Ordered>: Clone);
 assert_impl_all!(Memory: Send, Sync);
 
 // R25: a peer is one handle; what is known of its memory may be copied.

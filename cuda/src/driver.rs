@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::error::{Error, Failed};
 use crate::loader::Table;
-use crate::raw::{FLUSH_OPTION_HOST, attribute};
+use crate::raw::{FLUSH_OPTION_HOST, FLUSH_TO_ALL_DEVICES, FLUSH_TO_OWNER, attribute};
 
 /// The driver of this process: a name for it, to be copied.
 #[derive(Clone, Copy)]
@@ -129,8 +129,8 @@ pub enum Scope {
 impl Scope {
     pub(crate) const fn number(self) -> i32 {
         match self {
-            Self::Owner => 100,
-            Self::AllDevices => 200,
+            Self::Owner => FLUSH_TO_OWNER,
+            Self::AllDevices => FLUSH_TO_ALL_DEVICES,
         }
     }
 }
@@ -179,8 +179,8 @@ impl fmt::Display for Report {
             yes(self.dma_buf),
             yes(self.flush_options & FLUSH_OPTION_HOST),
             match self.writes_ordering {
-                200.. => "for all devices",
-                100.. => "for the GPU",
+                FLUSH_TO_ALL_DEVICES.. => "for all devices",
+                FLUSH_TO_OWNER.. => "for the GPU",
                 _ => "no, so a flush is needed",
             }
         )

@@ -4,6 +4,8 @@
 
 use core::fmt;
 
+use efa_core::work::Failure;
+
 use crate::loader::NeedsDriver;
 use crate::raw;
 
@@ -88,6 +90,13 @@ pub enum Error {
         /// That of the proof.
         proof: i32,
     },
+    /// Memory is reached by another EFA, another protection domain of it or another way than what is read to have it
+    /// seen.
+    OtherWay,
+    /// The read by which memory was to be seen failed.
+    Loopback(Failure),
+    /// The read by which memory was to be seen did not end in time.
+    LoopbackTime,
     /// A slice is of another region.
     ForeignSlice,
     /// Memory was not registered, neither as a dma-buf nor by its address.
@@ -171,11 +180,19 @@ impl fmt::Display for Error {
             ),
             Self::NoHostFlush { device } => write!(
                 f,
-                "GPU {device} cannot be flushed from the host: read one byte of the memory by an RDMA read, then `assume_visible`"
+                "GPU {device} cannot be flushed from the host: have its EFA read it, by a `Loopback`"
             ),
             Self::NotOrdered { device, proof } => {
                 write!(f, "the proof that writes are ordered is GPU {proof}'s, the memory is GPU {device}'s: ask that device")
             }
+            Self::OtherWay => f.write_str(
+                "the memory is reached by another EFA, protection domain or kind of registration than the `Loopback` reads \
+                 by, which orders nothing there: make one with memory of that GPU in that domain",
+            ),
+            Self::Loopback(failure) => write!(f, "the read that was to have the memory seen: {failure}"),
+            Self::LoopbackTime => f.write_str(
+                "the read that was to have the memory seen did not end in time: the memory is as before; try again",
+            ),
             Self::ForeignSlice => f.write_str("the slice is of another region: ask the region that it was registered with"),
             Self::Registration { dma_buf, plain } => write!(
                 f,

@@ -1,8 +1,9 @@
 //! GPU memory for EFA, with the order between the GPU's work and the device's as types.
 //!
-//! CUDA's driver, `libcuda.so.1`, is opened when it is first asked for, or the file that `EFA_CUDA_LIBCUDA` names (not in a
-//! program with rights that its user has not); nothing of CUDA is needed to build. **Not measured on a GPU yet**: what is here was
-//! tested on `tests/fakecuda` and on `tests/softefa`, through the real libibverbs and libefa.
+//! CUDA's driver, `libcuda.so.1`, is opened when it is first asked for, or the file that `EFA_CUDA_LIBCUDA` names (not
+//! in a program with rights that its user has not); nothing of CUDA is needed to build. **Not measured on a GPU yet**:
+//! what is here was tested on `tests/fakecuda` and on `tests/softefa`, through the real libibverbs and libefa.
+//! `tests/run gpu` tells in some seconds, where there is a GPU, what its driver does otherwise.
 //!
 //! Two failures are silent with GPU memory, and are types here: sending what a kernel has not written yet, and reading what the
 //! device wrote before the GPU sees it.
@@ -65,5 +66,6 @@ pub use memory::{
     Primary, ReadOnly, SyncMemops, Writable,
 };
 pub use order::{
-    Arrival, Completed, Holder, Inbound, Outbound, Postable, Progress, Ready, Recorded, Seen, Stream, Unsynced, Visible,
+    Arrival, Completed, Holder, Inbound, Loopback, Outbound, Progress, Ready, Recorded, Seen, Stream, Unsynced,
+    Visible, Waited,
 };

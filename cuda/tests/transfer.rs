@@ -7,70 +7,17 @@ mod common;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
+use common::ends::{Ends, LEN, borrowed, wait};
 use common::{Fake, POOL, VIRTUAL, open_files, skipped};
 use efa_core::memory::{RemoteRead, RemoteWrite};
-use efa_core::peer::{Mutual, Peer};
-use efa_core::qp::{Depth, Endpoint, QpKind, Srd, ops};
+use efa_core::qp::{Depth, Srd, ops};
 use efa_core::work::Event;
-use efa_core::{Caps, Context, ProtectionDomain, Token, Verb};
+use efa_core::{Caps, Context, Token, Verb};
 use efa_cuda::dlpack::{Imported, Tensor, abi};
-use efa_cuda::{Allocation, Attempt, BorrowedDevice, Error, Outbound, Progress, Scope, Stream, SyncMemops, Unsynced};
-use efa_os::Device;
+use efa_cuda::{Allocation, Attempt, Error, Outbound, Progress, Scope, Stream, SyncMemops, Unsynced};
 
-const LEN: usize = 8192;
 const MIB: usize = 1 << 20;
-
-type Kind = Srd<{ ops::SEND | ops::SEND_WITH_IMM | ops::RDMA_READ }>;
-
-/// Two ends that reach each other.
-struct Ends {
-    ctx: Context<Device>,
-    pd: ProtectionDomain<Device>,
-    a: Endpoint<Device, Kind>,
-    b: Endpoint<Device, Kind>,
-    to_b: Peer<Mutual>,
-    to_a: Peer<Mutual>,
-}
-
-impl Ends {
-    fn new() -> Self {
-        let ctx = Context::open(efa_os::devices().unwrap().swap_remove(0));
-        let pd = ctx.alloc_pd().unwrap();
-        let end = || pd.endpoint(ctx.require::<Kind>().unwrap(), Depth::new(8, 8)).unwrap();
-        let (a, b) = (end(), end());
-        let (to_b, to_a) = efa_core::connect::introduce(&a, &b).unwrap();
-        Self { pd, a, b, to_b, to_a, ctx }
-    }
-
-    #[track_caller]
-    fn at_a(&mut self) -> Event {
-        wait(&mut self.a)
-    }
-
-    #[track_caller]
-    fn at_b(&mut self) -> Event {
-        wait(&mut self.b)
-    }
-}
-
-#[track_caller]
-fn wait<K: QpKind>(endpoint: &mut Endpoint<Device, K>) -> Event {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = endpoint.poll() {
-            return event;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "no event came");
-        std::thread::yield_now();
-    }
-}
-
-fn borrowed(address: u64, len: usize) -> BorrowedDevice {
-    // SAFETY: the fake's memory, which each test frees after what it registered, if at all.
-    unsafe { BorrowedDevice::new(address, len) }
-}
 
 #[test]
 fn h24_h26_a_tensor_goes_from_a_gpu_to_another_after_its_kernel_and_is_seen_after_the_flush() {
@@ -282,6 +229,39 @@ fn h25_memory_that_cannot_be_registered_either_way_is_refused_with_both_errors_a
 }
 
 #[test]
+fn h25_memory_that_is_not_exported_is_registered_by_its_address_and_what_is_freed_is_the_devices_no_more() {
+    let fake = Fake::new();
+    fake.set("dmabuf", 0);
+    fake.set("p2p", 1);
+    let mut ends = Ends::new();
+    let (va, other) = (fake.malloc(LEN), fake.malloc(64));
+    let (region, memory) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
+    let (_other, small) = fake.driver.register(&ends.pd, borrowed(other + 4, 60)).unwrap();
+    let mut stream = fake.stream();
+    fake.kernel(&mut stream, va, LEN, 8);
+    fake.kernel(&mut stream, other, 64, 9);
+    let send = |ends: &mut Ends, memory: Outbound<Unsynced>, stream: &mut Stream| {
+        let (_host, target) = ends.pd.register(vec![0u8; LEN]).unwrap();
+        ends.b.post_recv(target, Token(1)).unwrap();
+        let ready = memory.synchronize(stream).unwrap();
+        ends.a.post(ends.to_b.send(ready.into_slice()), Token(2)).unwrap();
+        ends.at_a()
+    };
+    let Event::Sent(mut done) = send(&mut ends, memory, &mut stream) else { panic!("not sent") };
+    let Event::Received(mut message) = ends.at_b() else { panic!("not received") };
+    assert_eq!(message.buffers.take_slice().unwrap()[..], [8; LEN]);
+    let memory = region.outbound(done.buffers.take_opaque().unwrap()).unwrap();
+    // What `BorrowedDevice::new` forbids, and an owner of the tensor cannot do.
+    fake.call("cuMemFree_v2", &[va as usize]);
+    let Event::Failed { failure, mut buffers } = send(&mut ends, memory, &mut stream) else { panic!("sent") };
+    assert_eq!(failure.token, Some(Token(2)));
+    let memory = region.outbound(buffers.take_opaque().unwrap()).unwrap();
+    region.close(memory).unwrap();
+    // Its neighbour in the same block is there still.
+    let Event::Sent(_) = send(&mut ends, small, &mut stream) else { panic!("not sent") };
+}
+
+#[test]
 fn h25_what_a_device_is_refused_by_errno_524_is_exported_with_the_other_flag() {
     let fake = Fake::new();
     let ends = Ends::new();
@@ -372,7 +352,7 @@ fn a_segment_is_registered_once_and_its_tensors_are_slices_of_it() {
     // A slice of another region is not taken for one of this.
     let (other, _all) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
     let (_third, foreign) = fake.driver.register(&ends.pd, borrowed(va, LEN)).unwrap();
-    let foreign = foreign.synchronize(&mut stream).unwrap().into_slice();
+    let foreign = foreign.synchronize(&mut stream).unwrap().into_slice().unposted();
     let refused = other.completed(foreign).unwrap_err();
     assert_eq!(refused.error(), Error::ForeignSlice);
     assert_eq!(refused.into_inner().len(), LEN);
@@ -416,7 +396,7 @@ fn memory_of_ones_own_is_freed_after_it_was_deregistered_and_its_context_is_let_
     assert_eq!(region.fill(&mut stream, &mut foreign, 1), Err(Error::ForeignSlice));
     let refused = region.fill(&mut fake.stream(), &mut memory, 1);
     assert_eq!(refused, Err(Error::OtherDevice { device: 1, current: 0 }));
-    let slice = memory.synchronize(&mut stream).unwrap().into_slice();
+    let slice = memory.synchronize(&mut stream).unwrap().into_slice().unposted();
     // What arrived is seen by a copy, once it was flushed.
     fake.write_on_bus(region.attr().iova, &[0x22; 16]);
     let arrived = region.completed(slice).unwrap();

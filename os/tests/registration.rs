@@ -11,7 +11,8 @@ use common::{Basic, has_writes, on_each_path, skipped, wait};
 use efa_core::flags::Access;
 use efa_core::flow::{Split, Step};
 use efa_core::memory::{
-    MemoryKind, Mr, PageSize, Pages, RawMemory, RegisterOptions, RemoteRead, RemoteReadWrite, RemoteWrite,
+    MemoryKind, Mr, Opaque, Ordered, PageSize, Pages, RawMemory, RegisterOptions, RemoteRead, RemoteReadWrite,
+    RemoteWrite, Slice,
 };
 use efa_core::qp::{Depth, Solicited, Srd, ops};
 use efa_core::work::Event;
@@ -70,6 +71,12 @@ fn has_exporter(ctx: &Context<Device>, test: &str) -> bool {
     has
 }
 
+/// To be posted: nobody but the test reaches these files.
+fn ordered(slice: Slice<Opaque>) -> Slice<Ordered> {
+    // SAFETY: as above; it reads them once the operation is done.
+    unsafe { slice.assume_ordered() }
+}
+
 fn bytes(file: &File, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, offset).unwrap();
@@ -95,8 +102,8 @@ fn a_message_is_sent_from_and_received_into_memory_that_the_cpu_does_not_see() {
         let (head, sent) = sent.split_at(10).unwrap();
         let (sent, tail) = sent.split_at(33).unwrap();
         let (first, received) = received.split_at(100).unwrap();
-        to.post_recv(received, Token(1)).unwrap();
-        from.post(peer.send(sent).imm(7), Token(2)).unwrap();
+        to.post_recv(ordered(received), Token(1)).unwrap();
+        from.post(peer.send(ordered(sent)).imm(7), Token(2)).unwrap();
         let Event::Sent(mut done) = wait(&mut from) else { panic!("not sent") };
         let Event::Received(mut message) = wait(&mut to) else { panic!("not received") };
         assert_eq!((message.len, message.imm, message.buffers.len()), (33, Some(7), 1));
@@ -106,8 +113,8 @@ fn a_message_is_sent_from_and_received_into_memory_that_the_cpu_does_not_see() {
         assert_eq!((received.len(), sent.len()), (3996, 33));
         // Together with memory of the other kind, and back out of a completion in their order.
         let (_own, visible) = a_pd.register(vec![b'!'; 4]).unwrap();
-        to.post_recv(received, Token(3)).unwrap();
-        from.post(peer.send((sent, visible)), Token(4)).unwrap();
+        to.post_recv(ordered(received), Token(3)).unwrap();
+        from.post(peer.send((ordered(sent), visible)), Token(4)).unwrap();
         let Event::Sent(mut done) = wait(&mut from) else { panic!("not sent") };
         let (sent, visible) = (done.buffers.take_opaque().unwrap(), done.buffers.take_slice().unwrap());
         assert_eq!((&visible[..], done.buffers.len()), (&b"!!!!"[..], 0));
@@ -154,13 +161,13 @@ fn peers_write_and_read_memory_that_the_cpu_does_not_see() {
         // Read from there into other such memory, and sent from a part of it.
         let (mine, fd) = exported(4096);
         let (_region, into) = a_pd.register(DmaBufFile::new(fd, 0, 4096)).unwrap();
-        from.post(peer.read(into, window.range(96..4192).unwrap()), Token(3)).unwrap();
+        from.post(peer.read(ordered(into), window.range(96..4192).unwrap()), Token(3)).unwrap();
         let Event::Read(mut done) = wait(&mut from) else { panic!("not read") };
         assert_eq!((bytes(&mine, 4, 7).as_slice(), done.buffers.take_opaque().unwrap().len()), (&b"written"[..], 4096));
         // All of it in parts, and back in one piece.
         let (more, fd) = exported(8192);
         let (_more, whole) = a_pd.register(DmaBufFile::new(fd, 0, 8191)).unwrap();
-        let mut read = Split::<_, 4, _>::new(whole, window, 1000, Token(100)).unwrap();
+        let mut read = Split::<_, 4, _>::new(ordered(whole), window, 1000, Token(100)).unwrap();
         let whole = loop {
             read.post(&mut from, |part, window| peer.read(part, window)).unwrap();
             match from.poll().map(|event| read.step(event)) {
@@ -173,7 +180,8 @@ fn peers_write_and_read_memory_that_the_cpu_does_not_see() {
         let part = exposed.part(100..107).unwrap();
         let (back, _) = efa_core::connect::introduce(&to, &from).unwrap();
         from.post_recv(a_pd.register(vec![0; 7]).unwrap().1, Token(4)).unwrap();
-        to.post(back.send(part), Token(5)).unwrap();
+        // SAFETY: as in `ordered`.
+        to.post(back.send(unsafe { part.assume_ordered() }), Token(5)).unwrap();
         assert!(matches!(wait(&mut to), Event::Sent(_)));
         let Event::Received(message) = wait(&mut from) else { panic!("not received") };
         assert_eq!(&message.buffers.into_slice().unwrap()[..], b"written");

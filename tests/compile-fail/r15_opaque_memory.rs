@@ -1,7 +1,12 @@
-//! R15: memory that the CPU does not see has no bytes here, whatever its slices and regions are used for.
+//! R15: memory that the CPU does not see has no bytes here, whatever its slices and regions are used for; and H26: it
+//! is not posted until somebody said that those who reach it were waited for, each time.
 
-use efa_core::memory::{DmaBuf, Exposed, Opaque, Pool, Region, RemoteReadWrite, Slice};
+use efa_core::flow::Split;
+use efa_core::memory::{DmaBuf, Exposed, ExposedPart, Opaque, Ordered, Pool, Region, RemoteReadWrite, Slice};
+use efa_core::peer::{Mutual, Peer, RemoteWindow};
+use efa_core::qp::Endpoint;
 use efa_core::work::Event;
+use efa_core::{Provider, Token};
 
 trait Gpu: DmaBuf<View = Opaque> {}
 
@@ -46,6 +51,34 @@ fn a_received_message_read(event: Event) {
         let slice = message.buffers.take_opaque();
         println!("{:?}", slice.map(|slice| slice.to_vec()));
     }
+}
+
+fn posted_as_it_is<P: Provider>(qp: &mut Endpoint<P>, peer: &Peer<Mutual>, slice: Slice<Opaque>) {
+    let _ = qp.post(peer.send(slice), Token(1));
+}
+
+fn received_into_as_it_is<P: Provider>(qp: &mut Endpoint<P>, slice: Slice<Opaque>) {
+    let _ = qp.post_recv(slice, Token(1));
+}
+
+fn a_part_posted_as_it_is<P: Provider, M: Gpu>(
+    qp: &mut Endpoint<P>,
+    peer: &Peer<Mutual>,
+    exposed: &Exposed<M, RemoteReadWrite>,
+) {
+    let _ = qp.post(peer.send(exposed.part(0..1).unwrap()), Token(1));
+}
+
+fn posted_again_by_a_copy_of_a_part(part: &ExposedPart<Ordered>) -> ExposedPart<Ordered> {
+    part.clone()
+}
+
+fn read_into_in_parts_as_it_is(slice: Slice<Opaque>, window: RemoteWindow<RemoteReadWrite>) {
+    let _ = Split::<_, 4, _>::new(slice, window, 4096, Token(1));
+}
+
+fn ordered_without_a_word(slice: Slice<Opaque>) -> Slice<Ordered> {
+    slice.assume_ordered()
 }
 
 fn main() {}

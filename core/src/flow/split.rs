@@ -3,13 +3,14 @@
 #![forbid(unsafe_code)]
 
 use crate::error::Limit;
-use crate::memory::{RemoteAccess, Slice, View, Visible};
+use crate::memory::{Postable, RemoteAccess, Slice, Visible};
 use crate::peer::RemoteWindow;
 use crate::qp::QpKind;
 use crate::work::{Event, Failure, Operation, Posts};
 use crate::{Error, Refused, Token};
 
-/// An RDMA read or write of a slice of any length, of memory that the CPU sees or not, in parts of at most a chunk, up to `N` of them in flight.
+/// An RDMA read or write of a slice of any length, of memory that the CPU sees or not, in parts of at most a chunk, up
+/// to `N` of them in flight.
 ///
 /// Parts complete in any order, and the whole ends once: with the slice, in one piece again, and the part that
 /// failed if one did. A signal to the peer belongs after the end: until then some parts may not be there (R16).
@@ -40,14 +41,14 @@ use crate::{Error, Refused, Token};
 /// ```
 #[must_use = "nothing is posted until `post` is called"]
 #[derive(Debug)]
-pub struct Split<A, const N: usize, V = Visible> {
+pub struct Split<A, const N: usize, V: Postable = Visible> {
     window: RemoteWindow<A>,
     chunk: usize,
     token: Token,
     /// What is done, from the start on, in one piece.
-    done: Option<Slice<V>>,
+    done: Option<Slice<V::Done>>,
     /// Parts that are done, or failed, before their turn; by index modulo `N`.
-    early: [Option<Slice<V>>; N],
+    early: [Option<Slice<V::Done>>; N],
     /// What was not posted yet.
     rest: Option<Slice<V>>,
     /// Parts rejoined in `done`, and parts posted.
@@ -86,7 +87,7 @@ pub enum Step<V = Visible> {
     Other(Event),
 }
 
-impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
+impl<A: RemoteAccess, const N: usize, V: Postable> Split<A, N, V> {
     /// Parts of `chunk` bytes of `slice`, to or from the start of `window`; their tokens count up from `token`,
     /// one for each part, so nothing else may have those.
     ///
@@ -177,7 +178,7 @@ impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
     }
 
     /// Takes an event in.
-    pub fn step(&mut self, event: Event) -> Step<V> {
+    pub fn step(&mut self, event: Event) -> Step<V::Done> {
         let index = event.token().and_then(|token| token.0.checked_sub(self.token.0));
         let Some(index) = index.filter(|index| (self.joined..self.posted).contains(index)) else {
             return Step::Other(event);
@@ -207,7 +208,7 @@ impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
         if self.in_flight > 0 || (self.failed.is_none() && self.posted < self.parts) {
             return Step::More;
         }
-        match join(self.done.take(), self.rest.take()) {
+        match self.whole() {
             Some(slice) => Step::Done { slice, failed: self.failed },
             None => Step::More,
         }
@@ -217,16 +218,21 @@ impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
     ///
     /// # Errors
     /// [`Error::InFlight`] while parts are in flight; with all of it.
-    pub fn into_slice(mut self) -> Result<Slice<V>, Refused<Self>> {
+    pub fn into_slice(mut self) -> Result<Slice<V::Done>, Refused<Self>> {
         let operations = self.in_flight.min(u32::MAX.into()) as u32;
         if operations > 0 {
             return Err(Refused::new(self, Error::InFlight { operations }));
         }
-        match join(self.done.take(), self.rest.take()) {
+        match self.whole() {
             Some(slice) => Ok(slice),
             // It ended, and gave the slice away.
             None => Err(Refused::new(self, Error::NotWhole { has: 0, needs: 1 })),
         }
+    }
+
+    /// What is done, and what was not posted.
+    fn whole(&mut self) -> Option<Slice<V::Done>> {
+        join(self.done.take(), self.rest.take().map(Slice::unposted))
     }
 
     /// How many parts there are.
@@ -236,7 +242,7 @@ impl<A: RemoteAccess, const N: usize, V: View> Split<A, N, V> {
 }
 
 /// Two neighbours, or the one that there is.
-fn join<V: View>(first: Option<Slice<V>>, second: Option<Slice<V>>) -> Option<Slice<V>> {
+fn join<V>(first: Option<Slice<V>>, second: Option<Slice<V>>) -> Option<Slice<V>> {
     match (first, second) {
         // Cut from one slice and kept in order, so they are neighbours; were they not, the first is the longer loss.
         (Some(first), Some(second)) => Some(first.unsplit(second).unwrap_or_else(|refused| refused.into_inner().0)),

@@ -22,6 +22,8 @@ pub enum Buffer {
     Exposed(ExposedPart),
     /// A unique slice of memory that the CPU does not see.
     Opaque(Slice<Opaque>),
+    /// A part of exposed memory that the CPU does not see.
+    OpaqueExposed(ExposedPart<Opaque>),
 }
 
 /// The buffers of one operation: none, one or two.
@@ -98,7 +100,7 @@ impl Buffers {
     /// The slice of an operation that had one buffer, if it is one of that view.
     #[inline]
     pub(crate) fn into_slice_of<V: View>(self) -> Option<Slice<V>> {
-        if self.tag != Tag::one(V::KIND) {
+        if self.tag != Tag::one(V::SLICE) {
             return None;
         }
         let this = ManuallyDrop::new(self);
@@ -178,6 +180,7 @@ impl Buffer {
             Self::Frozen(frozen) => frozen.len(),
             Self::Exposed(part) => part.len(),
             Self::Opaque(slice) => slice.len(),
+            Self::OpaqueExposed(part) => part.len(),
         }
     }
 
@@ -209,6 +212,7 @@ impl BufferKind {
     pub(crate) const SLICE: Self = Self(1);
     pub(crate) const EXPOSED: Self = Self(2);
     pub(crate) const OPAQUE: Self = Self(3);
+    pub(crate) const OPAQUE_EXPOSED: Self = Self(4);
     const FROZEN: u8 = 8;
 
     pub(crate) const fn frozen(range: u8) -> Self {
@@ -313,6 +317,7 @@ impl RawBuffer {
         let len = self.len() as usize;
         Some(match kind {
             BufferKind::EXPOSED => Buffer::Exposed(ExposedPart::of(mr, self.addr, len)),
+            BufferKind::OPAQUE_EXPOSED => Buffer::OpaqueExposed(ExposedPart::of(mr, self.addr, len)),
             // SAFETY: the parts of the frozen handle that was posted, used once.
             BufferKind(frozen) => Buffer::Frozen(unsafe { Frozen::from_raw(mr, self.addr, len, frozen & 7) }),
         })

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
-use super::{DmaBuf, Mr, MrAttr, RawBuffer, Visible};
+use super::{DmaBuf, Mr, MrAttr, Opaque, Ordered, RawBuffer, Visible};
 use crate::caps::sealed::Sealed;
 use crate::entry::length_and_key;
 use crate::flags::Access;
@@ -25,7 +25,7 @@ use crate::{Caps, Error, LKey, PdId, Refused, Requirement};
 /// A notification, a write with immediate or a message, says that the bytes of that operation are there,
 /// and nothing of others. Only [`Exposed::revoke`] ends what peers may do.
 ///
-/// Of [`Opaque`](super::Opaque) memory there are no copies either: whoever sees it is to be told what arrived.
+/// Of [`Opaque`] memory there are no copies either: whoever sees it is to be told what arrived.
 pub struct Exposed<M, A> {
     mr: Mr,
     typed: PhantomData<fn() -> (M, A)>,
@@ -117,9 +117,14 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
-    pub fn part(&self, range: Range<usize>) -> Result<ExposedPart, Error> {
+    pub fn part(&self, range: Range<usize>) -> Result<ExposedPart<M::View>, Error> {
         let len = range_len(&range, self.len())?;
         Ok(ExposedPart::of(self.mr.clone(), self.mr.attr().iova + range.start as u64, len))
+    }
+
+    /// Whether a part is of this memory.
+    pub fn has<V>(&self, part: &ExposedPart<V>) -> bool {
+        self.mr.is(&part.mr)
     }
 
     /// What a peer of `qp` needs to reach all of it: to be sent to that peer.
@@ -175,19 +180,20 @@ impl<M, A> fmt::Debug for Exposed<M, A> {
 }
 
 /// A part of exposed memory for this side's own operations: counted, without references.
-#[derive(Clone, Debug)]
-pub struct ExposedPart {
+#[derive(Clone)]
+pub struct ExposedPart<V = Visible> {
     addr: u64,
     len: usize,
     mr: Mr,
     lkey: LKey,
     pd: PdId,
+    view: PhantomData<fn() -> V>,
 }
 
-impl ExposedPart {
+impl<V> ExposedPart<V> {
     pub(super) fn of(mr: Mr, addr: u64, len: usize) -> Self {
         let attr = *mr.attr();
-        Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd }
+        Self { addr, len, mr, lkey: attr.lkey, pd: attr.pd, view: PhantomData }
     }
 
     /// Bytes of its region before the first of these.
@@ -213,6 +219,23 @@ impl ExposedPart {
     /// The form in flight; the length was checked to fit.
     pub(crate) fn into_raw(self) -> RawBuffer {
         RawBuffer::new(self.addr, length_and_key(self.len as u32, self.lkey.0), self.mr)
+    }
+}
+
+impl ExposedPart<Opaque> {
+    /// Takes it for memory that can be posted.
+    ///
+    /// # Safety
+    /// As [`Slice::assume_ordered`](super::Slice::assume_ordered).
+    pub unsafe fn assume_ordered(self) -> ExposedPart<Ordered> {
+        let Self { addr, len, mr, lkey, pd, view: _ } = self;
+        ExposedPart { addr, len, mr, lkey, pd, view: PhantomData }
+    }
+}
+
+impl<V> fmt::Debug for ExposedPart<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExposedPart {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
     }
 }
 

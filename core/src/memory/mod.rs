@@ -3,7 +3,8 @@
 //! Registration takes an owner of memory ([`DmaBuf`]) and gives either local memory, a [`Region`] with its
 //! unique [`Slice`]s, or memory that peers may reach, [`Exposed`]. Never both: a region with slices has no
 //! remote rights. A post consumes a slice, and its completion gives it back. What the owner says of its memory's
-//! [`View`], slices have too: those of [`Opaque`] memory, a GPU's for one, are posted as others are, and have no bytes here.
+//! [`View`], slices have too: those of [`Opaque`] memory, a GPU's for one, have no bytes here, and are posted once
+//! they are [`Ordered`].
 //!
 //! [`RawMemory`], [`RawParts`], [`Mr`] and what it is made of are for whoever implements [`DmaBuf`] or a
 //! [`Provider`](crate::Provider); other users need none of them.
@@ -11,7 +12,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `dma_buf` | memory that can be owned as raw parts |
-//! | `view` | whether the CPU sees it |
+//! | `view` | whether the CPU sees it, and whether it may be posted |
 //! | `owners` | static, boxed, page-aligned and borrowed memory |
 //! | `object` | a registered region, counted |
 //! | `region`, `slice`, `frozen`, `pool` | local memory |
@@ -44,6 +45,6 @@ pub use owners::{PageSize, Pages};
 pub use pool::Pool;
 pub use region::{Region, RegisterOptions, Registered};
 pub use slice::Slice;
-pub use view::{Opaque, View, Visible};
+pub use view::{Opaque, Ordered, Postable, View, Visible};
 #[cfg(feature = "soft")]
 pub(crate) use words::{load, store};

@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::slice;
 
-use super::{Frozen, Mr, RawBuffer, View, Visible};
+use super::{Frozen, Mr, Opaque, Ordered, Postable, RawBuffer, Visible};
 use crate::entry::{Quad, length_and_key};
 use crate::{Error, PdId, Refused};
 
@@ -16,7 +16,7 @@ use crate::{Error, PdId, Refused};
 /// It is moved, split and rejoined, never copied. While it is posted nobody can touch the bytes, and the
 /// completion gives it back (R15).
 ///
-/// It has bytes where the CPU sees them; of [`Opaque`](super::Opaque) memory it has only a length.
+/// It has bytes where the CPU sees them; of [`Opaque`] memory it has only a length.
 #[must_use = "a slice that is dropped cannot be rejoined: its region can then only be dropped, not closed"]
 pub struct Slice<V = Visible> {
     addr: u64,
@@ -28,7 +28,7 @@ pub struct Slice<V = Visible> {
     view: PhantomData<fn() -> V>,
 }
 
-impl<V: View> Slice<V> {
+impl<V> Slice<V> {
     /// All of a region.
     pub(super) fn whole(mr: Mr) -> Self {
         let (attr, view) = (*mr.attr(), PhantomData);
@@ -114,6 +114,30 @@ impl<V: View> Slice<V> {
     pub(crate) fn into_raw(self) -> RawBuffer {
         RawBuffer::new(self.addr, self.key | Quad::from(self.len as u32), self.mr)
     }
+
+    fn seen_as<W>(self) -> Slice<W> {
+        let Self { addr, len, mr, key, pd, view: _ } = self;
+        Slice { addr, len, mr, key, pd, view: PhantomData }
+    }
+}
+
+impl<V: Postable> Slice<V> {
+    /// As a completion would give it back: of a slice that is [`Ordered`], [`Opaque`] memory.
+    pub fn unposted(self) -> Slice<V::Done> {
+        self.seen_as()
+    }
+}
+
+impl Slice<Opaque> {
+    /// Takes it for memory that can be posted.
+    ///
+    /// # Safety
+    /// Until the completion nobody but the device writes what is sent, or reads or writes what is received into:
+    /// kernels of a GPU that do so were waited for, and none is launched. Nothing undefined happens here if one does,
+    /// but what arrives, or what the other computes, is garbage.
+    pub unsafe fn assume_ordered(self) -> Slice<Ordered> {
+        self.seen_as()
+    }
 }
 
 impl Slice {
@@ -156,5 +180,6 @@ impl<V> fmt::Debug for Slice<V> {
 }
 
 static_assertions::assert_not_impl_any!(Slice: Clone, Copy);
-static_assertions::assert_not_impl_any!(Slice<super::Opaque>: Clone, Copy, Deref);
+static_assertions::assert_not_impl_any!(Slice<Opaque>: Clone, Copy, Deref);
+static_assertions::assert_not_impl_any!(Slice<Ordered>: Clone, Copy, Deref);
 static_assertions::assert_impl_all!(Slice: Send, Sync);

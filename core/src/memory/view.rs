@@ -1,4 +1,4 @@
-//! Whether the CPU sees memory that a device reaches.
+//! Whether the CPU sees memory that a device reaches, and whether it may be posted.
 
 #![forbid(unsafe_code)]
 
@@ -12,33 +12,69 @@ pub trait View: Sealed + Send + Sync + 'static {
     const VISIBLE: bool;
     /// What memory that peers may reach is aligned to and a whole number of: words, where the CPU uses atomics on it.
     const SHARED_ALIGN: usize;
+    /// What a slice of it is in flight.
     #[doc(hidden)]
     #[allow(private_interfaces)] // sealed: nobody else implements or reads it
-    const KIND: BufferKind;
+    const SLICE: BufferKind;
+    /// What a part of it is in flight, where peers reach it.
+    #[doc(hidden)]
+    #[allow(private_interfaces)]
+    const EXPOSED: BufferKind;
+}
+
+/// Slices and parts that can be posted: those of memory that is [`Visible`], and those that are [`Ordered`].
+#[diagnostic::on_unimplemented(
+    message = "memory that is `{Self}` is not posted: who else reaches it may not be done with it (GPUDirect, H26)",
+    label = "nobody waited for those who reach this memory",
+    note = "a GPU's: `region.outbound(slice)?` takes it back, `.synchronize(&mut stream)?.into_slice()` waits",
+    note = "where something else guarantees it: `unsafe slice.assume_ordered()`, which says what must hold"
+)]
+pub trait Postable: Sealed + Send + Sync + 'static {
+    /// What a completion gives back.
+    type Done: View;
 }
 
 /// Memory whose bytes this program reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub enum Visible {}
 
-/// Memory that only devices reach: a GPU's, or whatever else is behind a file that is not mapped here. It is registered,
-/// cut, posted and granted as any other, and has no bytes here.
+/// Memory that only devices reach: a GPU's, or whatever else is behind a file that is not mapped here. It is
+/// registered, cut and granted as any other, and has no bytes here. It is posted as [`Ordered`], and comes back as what
+/// it was: those who reach it are to be waited for each time.
 #[derive(Clone, Copy, Debug)]
 pub enum Opaque {}
 
+/// [`Opaque`] memory that is to be posted: whoever else reaches it was waited for.
+// Not `Clone`: a copy of a part could be posted again.
+#[derive(Debug)]
+pub enum Ordered {}
+
 impl Sealed for Visible {}
 impl Sealed for Opaque {}
+impl Sealed for Ordered {}
+
+impl Postable for Visible {
+    type Done = Self;
+}
+
+impl Postable for Ordered {
+    type Done = Opaque;
+}
 
 impl View for Visible {
     const VISIBLE: bool = true;
     const SHARED_ALIGN: usize = size_of::<Word>();
     #[allow(private_interfaces)]
-    const KIND: BufferKind = BufferKind::SLICE;
+    const SLICE: BufferKind = BufferKind::SLICE;
+    #[allow(private_interfaces)]
+    const EXPOSED: BufferKind = BufferKind::EXPOSED;
 }
 
 impl View for Opaque {
     const VISIBLE: bool = false;
     const SHARED_ALIGN: usize = 1;
     #[allow(private_interfaces)]
-    const KIND: BufferKind = BufferKind::OPAQUE;
+    const SLICE: BufferKind = BufferKind::OPAQUE;
+    #[allow(private_interfaces)]
+    const EXPOSED: BufferKind = BufferKind::OPAQUE_EXPOSED;
 }

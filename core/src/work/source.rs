@@ -4,7 +4,7 @@
 
 use crate::PdId;
 use crate::caps::sealed::Sealed;
-use crate::memory::{BufferKind, ExposedPart, Frozen, RawBuffer, Slice, Tag, View};
+use crate::memory::{BufferKind, ExposedPart, Frozen, Postable, RawBuffer, Slice, Tag, View};
 
 /// One registered buffer: the local side of an RDMA write, or a part of a SEND.
 #[diagnostic::on_unimplemented(
@@ -84,9 +84,9 @@ impl Raw {
 
 macro_rules! buffer {
     ($name:ty $(, $view:ident)?, |$this:ident| $raw:expr) => {
-        impl$(<$view: View>)? Sealed for $name {}
+        impl$(<$view: Postable>)? Sealed for $name {}
 
-        impl$(<$view: View>)? OneBuffer for $name {
+        impl$(<$view: Postable>)? OneBuffer for $name {
             #[inline(always)]
             fn bytes(&self) -> usize {
                 self.len()
@@ -105,7 +105,7 @@ macro_rules! buffer {
             }
         }
 
-        impl$(<$view: View>)? SendSource for $name {
+        impl$(<$view: Postable>)? SendSource for $name {
             const BUFFERS: u8 = 1;
 
             #[inline(always)]
@@ -127,15 +127,15 @@ macro_rules! buffer {
     };
 }
 
-buffer!(Slice<V>, V, |slice| (slice.into_raw(), V::KIND));
-buffer!(ExposedPart, |part| (part.into_raw(), BufferKind::EXPOSED));
+buffer!(Slice<V>, V, |slice| (slice.into_raw(), V::Done::SLICE));
+buffer!(ExposedPart<V>, V, |part| (part.into_raw(), V::Done::EXPOSED));
 buffer!(Frozen, |frozen| {
     let (raw, range) = frozen.into_raw();
     (raw, BufferKind::frozen(range))
 });
 
-impl<V: View> WritableBuffer for Slice<V> {}
-impl WritableBuffer for ExposedPart {}
+impl<V: Postable> WritableBuffer for Slice<V> {}
+impl<V: Postable> WritableBuffer for ExposedPart<V> {}
 
 impl<A: OneBuffer, B: OneBuffer> Sealed for (A, B) {}
 
@@ -178,14 +178,14 @@ impl<B: OneBuffer> SendSource for [B; 2] {
     }
 }
 
-impl<V: View> RecvTarget for Slice<V> {
+impl<V: Postable> RecvTarget for Slice<V> {
     #[inline(always)]
     fn longest(&self) -> usize {
         self.len()
     }
 }
 
-impl RecvTarget for ExposedPart {
+impl<V: Postable> RecvTarget for ExposedPart<V> {
     fn longest(&self) -> usize {
         self.len()
     }

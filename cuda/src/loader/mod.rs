@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `table` | the functions, each with the driver that brings it |
 //! | `error` | what is missing, and what to do |
+//! | `check` | a test: functions and numbers as NVIDIA's header has them |
 
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+mod check;
 mod error;
 mod table;
 

@@ -5,7 +5,10 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
 
-use crate::raw::{Address, Code, Handle};
+use crate::raw::{
+    Address, CaptureStatus, Code, Context, DeviceAttribute, Event, FlushScope, FlushTarget, PointerAttribute,
+    RangeHandle, Stream,
+};
 
 macro_rules! table {
     (
@@ -19,6 +22,13 @@ macro_rules! table {
             $($required: unsafe extern "C" fn($($r_ty),*) -> Code,)*
             $($optional: Option<unsafe extern "C" fn($($o_ty),*) -> Code>,)*
         }
+
+        /// Each function, and the types of what it takes.
+        #[cfg(test)]
+        pub(super) const SIGNATURES: &[(&str, &[&str])] = &[
+            $((stringify!($required), &[$(stringify!($r_ty)),*]),)*
+            $((stringify!($optional), &[$(stringify!($o_ty)),*]),)*
+        ];
 
         impl Table {
             /// Finds the functions.
@@ -85,35 +95,39 @@ table! {
         fn cuDeviceGet(device: *mut i32, ordinal: i32);
         fn cuDeviceGetName(name: *mut c_char, len: i32, device: i32);
         fn cuDeviceGetPCIBusId(name: *mut c_char, len: i32, device: i32);
-        fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32);
+        fn cuDeviceGetAttribute(value: *mut i32, attribute: DeviceAttribute, device: i32);
         fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32);
-        fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32);
+        fn cuDevicePrimaryCtxRetain(context: *mut Context, device: i32);
         fn cuDevicePrimaryCtxRelease_v2(device: i32);
-        fn cuCtxGetCurrent(context: *mut Handle);
-        fn cuCtxPushCurrent_v2(context: Handle);
-        fn cuCtxPopCurrent_v2(context: *mut Handle);
+        fn cuCtxGetCurrent(context: *mut Context);
+        fn cuCtxPushCurrent_v2(context: Context);
+        fn cuCtxPopCurrent_v2(context: *mut Context);
         fn cuCtxGetDevice(device: *mut i32);
-        fn cuPointerGetAttributes(count: u32, attributes: *mut i32, data: *mut *mut c_void, address: Address);
-        fn cuPointerSetAttribute(value: *const c_void, attribute: i32, address: Address);
+        fn cuPointerGetAttributes(
+            count: u32, attributes: *mut PointerAttribute, data: *mut *mut c_void, address: Address
+        );
+        fn cuPointerSetAttribute(value: *const c_void, attribute: PointerAttribute, address: Address);
         fn cuMemGetAddressRange_v2(base: *mut Address, len: *mut usize, address: Address);
         fn cuMemAlloc_v2(address: *mut Address, len: usize);
         fn cuMemFree_v2(address: Address);
-        fn cuMemsetD8Async(address: Address, byte: u8, len: usize, stream: Handle);
+        fn cuMemsetD8Async(address: Address, byte: u8, len: usize, stream: Stream);
         fn cuMemcpyDtoH_v2(to: *mut c_void, address: Address, len: usize);
-        fn cuStreamCreate(stream: *mut Handle, flags: u32);
-        fn cuStreamDestroy_v2(stream: Handle);
-        fn cuStreamSynchronize(stream: Handle);
-        fn cuStreamGetCtx(stream: Handle, context: *mut Handle);
-        fn cuEventCreate(event: *mut Handle, flags: u32);
-        fn cuEventRecord(event: Handle, stream: Handle);
-        fn cuEventQuery(event: Handle);
-        fn cuEventSynchronize(event: Handle);
-        fn cuEventDestroy_v2(event: Handle);
+        fn cuStreamCreate(stream: *mut Stream, flags: u32);
+        fn cuStreamDestroy_v2(stream: Stream);
+        fn cuStreamSynchronize(stream: Stream);
+        fn cuStreamGetCtx(stream: Stream, context: *mut Context);
+        fn cuEventCreate(event: *mut Event, flags: u32);
+        fn cuEventRecord(event: Event, stream: Stream);
+        fn cuEventQuery(event: Event);
+        fn cuEventSynchronize(event: Event);
+        fn cuEventDestroy_v2(event: Event);
     }
     optional {
-        10000 fn cuStreamIsCapturing(stream: Handle, status: *mut i32);
-        11030 fn cuFlushGPUDirectRDMAWrites(target: i32, scope: i32);
-        11070 fn cuMemGetHandleForAddressRange(handle: *mut c_void, address: Address, len: usize, sort: i32, flags: u64);
+        10000 fn cuStreamIsCapturing(stream: Stream, status: *mut CaptureStatus);
+        11030 fn cuFlushGPUDirectRDMAWrites(target: FlushTarget, scope: FlushScope);
+        11070 fn cuMemGetHandleForAddressRange(
+            handle: *mut c_void, address: Address, len: usize, sort: RangeHandle, flags: u64
+        );
     }
 }
 

@@ -22,6 +22,6 @@ pub use allocation::{Allocation, Primary};
 pub use classify::{MemoryInfo, MemorySort};
 pub use export::Exported;
 pub use owner::{Access, BorrowedDevice, MayBeWritten, Owner, ReadOnly, Writable};
-pub(crate) use region::Place;
 pub use region::{GpuExposed, GpuRegion};
+pub(crate) use region::{Place, Way};
 pub use register::SyncMemops;

@@ -25,11 +25,26 @@ pub(crate) struct Place {
     context: Option<Handle>,
     /// Where the GPU knows the first byte of what was registered.
     pub(crate) address: u64,
+    /// By which way the EFA reaches it: none before it is registered.
+    pub(crate) way: Option<Way>,
+}
+
+/// By which way an EFA reaches memory. Two to the same memory are not ordered among each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// A dma-buf, exported with these flags.
+    File(u64),
+    /// Its address.
+    Address,
 }
 
 impl Place {
     pub(crate) fn of(info: &MemoryInfo, address: u64) -> Self {
-        Self { device: info.device, context: info.context, address }
+        Self { device: info.device, context: info.context, address, way: None }
+    }
+
+    pub(super) fn reached(self, way: Way) -> Self {
+        Self { way: Some(way), ..self }
     }
 
     /// That a context is of the memory's device, and is the thread's still.
@@ -106,7 +121,8 @@ impl<O: Owner> GpuRegion<O> {
         self.region.attr()
     }
 
-    /// Takes a slice back that an operation only read: what was sent, or a receive into which nothing came.
+    /// Takes a slice back that an operation only read: what was sent, or a receive into which nothing came. One that a
+    /// post refused is `slice.unposted()`, if it is not posted again.
     ///
     /// # Errors
     /// [`Error::ForeignSlice`], with the slice.
@@ -167,6 +183,10 @@ impl<O: Owner, A: RemoteAccess> GpuExposed<O, A> {
         Self { exposed, place, memops }
     }
 
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     registered!();
 
     /// What is known of it: where it is, and its keys. Peers take them from a grant.
@@ -202,7 +222,7 @@ impl<O: Owner, A: RemoteAccess> GpuExposed<O, A> {
     ///
     /// # Errors
     /// [`efa_core::Error::OutOfBounds`].
-    pub fn part(&self, range: Range<usize>) -> Result<Outbound<Unsynced, ExposedPart>, efa_core::Error> {
+    pub fn part(&self, range: Range<usize>) -> Result<Outbound<Unsynced, ExposedPart<Opaque>>, efa_core::Error> {
         Ok(Outbound::new(self.exposed.part(range)?, self.place))
     }
 
@@ -215,8 +235,23 @@ impl<O: Owner, A: RemoteAccess> GpuExposed<O, A> {
         &self,
         range: Range<usize>,
         _arrival: &impl Arrival,
-    ) -> Result<Inbound<Completed, ExposedPart>, efa_core::Error> {
+    ) -> Result<Inbound<Completed, ExposedPart<Opaque>>, efa_core::Error> {
         Ok(Inbound::new(self.exposed.part(range)?, self.place))
+    }
+
+    /// A part of it into which this side read, as the completion gave it.
+    ///
+    /// # Errors
+    /// [`Error::ForeignSlice`], with the part.
+    pub fn completed(
+        &self,
+        part: ExposedPart<Opaque>,
+    ) -> Result<Inbound<Completed, ExposedPart<Opaque>>, Refused<ExposedPart<Opaque>>> {
+        if self.exposed.has(&part) {
+            Ok(Inbound::new(part, self.place))
+        } else {
+            Err(Refused::new(part, Error::ForeignSlice))
+        }
     }
 
     /// Ends what peers may do and gives the owner back.

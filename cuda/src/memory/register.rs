@@ -9,7 +9,7 @@ use efa_core::{Granted, ProtectionDomain, Provider};
 
 use super::export::{flags, is_refusal};
 use super::raw_owner::GpuMemory;
-use super::{Access, GpuExposed, GpuRegion, MayBeWritten, MemorySort, Owner, Place};
+use super::{Access, GpuExposed, GpuRegion, MayBeWritten, MemorySort, Owner, Place, Way};
 use crate::driver::Driver;
 use crate::error::{Attempt, Error, Failed, Refused};
 use crate::order::{Outbound, Unsynced};
@@ -118,7 +118,7 @@ impl Driver {
                 // SAFETY: the file is closed at the end of this round, when it was registered or refused.
                 let memory = unsafe { memory.exported(exported.file.as_fd(), exported.offset) };
                 let error = match register(memory) {
-                    Ok(registered) => return Ok((place, memops, registered)),
+                    Ok(registered) => return Ok((place.reached(Way::File(flags)), memops, registered)),
                     Err(error) => error,
                 };
                 let (memory, error) = error.into_parts();
@@ -138,6 +138,7 @@ impl Driver {
             Ok(memory) => memory,
             Err(owner) => return Err(Refused::new(owner, Error::NotCuda { address: 0 })),
         };
+        let place = place.reached(Way::Address);
         register(memory).map(|registered| (place, memops, registered)).map_err(|error| {
             let (memory, plain) = error.into_parts();
             let error = match (refused, plain) {

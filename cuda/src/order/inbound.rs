@@ -5,6 +5,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
+use efa_core::PdId;
 use efa_core::memory::{Opaque, Slice};
 use efa_core::work::{Received, UnsolicitedWrite, WriteArrived};
 
@@ -42,6 +43,7 @@ pub enum Visible {}
     message = "memory that is `{Self}` is not to be read yet: the GPU may see old bytes (GPUDirect, H26)",
     label = "not flushed",
     note = "flush it: `region.within(|current| arrived.flush(current, Scope::Owner))??`",
+    note = "where the host cannot flush: `Loopback::new(..)` for that GPU, and its `flush(arrived, time)`",
     note = "where the GPU orders writes itself: `device.writes_ordered(scope)?` gives the proof for `arrived.elide(proof)`",
     note = "where something else guarantees it: `unsafe arrived.assume_visible()`, which says what must hold"
 )]
@@ -93,14 +95,24 @@ impl<B: Holder> Inbound<Completed, B> {
         Self { bytes, place, state: PhantomData }
     }
 
-    fn visible(self) -> Inbound<Visible, B> {
+    /// Whether a read of memory at `other`, of protection domain `pd`, comes behind what was written here.
+    pub(super) fn check_way(&self, other: &Place, pd: PdId) -> Result<(), Error> {
+        let Place { device, way, .. } = self.place;
+        if device != other.device {
+            return Err(Error::OtherDevice { device: device.ordinal, current: other.device.ordinal });
+        }
+        if way == other.way && self.bytes.domain() == pd { Ok(()) } else { Err(Error::OtherWay) }
+    }
+
+    pub(super) fn visible(self) -> Inbound<Visible, B> {
         Inbound { bytes: self.bytes, place: self.place, state: PhantomData }
     }
 
     /// Has the GPU see all that devices wrote to it, this too; in a context of it, [`GpuRegion::within`](crate::GpuRegion::within)'s.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`], [`Error::NoHostFlush`], what the driver answered; with the memory, which is as before.
+    /// [`Error::OtherDevice`]; [`Error::NoHostFlush`], where a [`Loopback`](crate::Loopback) is the way; what the
+    /// driver answered. With the memory, which is as before.
     pub fn flush(self, current: &Current, scope: Scope) -> Result<Inbound<Visible, B>, Refused<Self>> {
         match self.flush_device(current, scope) {
             Ok(()) => Ok(self.visible()),

@@ -5,7 +5,7 @@
 //! Outbound<Unsynced> ──────────────────► Outbound<Ready> ──────────► in flight ──► a slice, from a completion
 //!      ▲                                                                            │ outbound: it was sent
 //!      ├────────────────────────────────────────────────────────────────────────────┤
-//!      │ into_outbound             flush, or elide               completed: it was   │ received or read
+//!      │ into_outbound    flush, loopback, or elide              completed: it was   │ received or read
 //! Inbound<Visible> ◄───────────────────────────────── Inbound<Completed> ◄──────────┘
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! | `stream` | streams, and events that are recorded on them |
 //! | `outbound` | memory that is to be posted |
 //! | `inbound` | memory that something arrived in |
+//! | `loopback` | what has the GPU see it where the host cannot flush |
 
 /// What is asked of a range of memory in either direction.
 macro_rules! range {
@@ -38,9 +39,11 @@ macro_rules! range {
 }
 
 mod inbound;
+mod loopback;
 mod outbound;
 mod stream;
 
 pub use inbound::{Arrival, Completed, Inbound, Seen, Visible};
-pub use outbound::{Holder, Outbound, Postable, Progress, Ready, Recorded, Unsynced};
+pub use loopback::Loopback;
+pub use outbound::{Holder, Outbound, Progress, Ready, Recorded, Unsynced, Waited};
 pub use stream::Stream;

@@ -5,7 +5,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use efa_core::memory::{ExposedPart, Opaque, Slice};
+use efa_core::PdId;
+use efa_core::memory::{ExposedPart, Opaque, Ordered, Slice};
 
 use super::Stream;
 use super::stream::Event;
@@ -14,8 +15,16 @@ use crate::memory::Place;
 
 /// What holds a range of registered memory: a slice, or a part of exposed memory.
 pub trait Holder: sealed::Sealed + fmt::Debug {
+    /// The same, to be posted.
+    type Posted;
     #[doc(hidden)]
     fn span(&self) -> (usize, usize);
+    #[doc(hidden)]
+    fn domain(&self) -> PdId;
+    /// # Safety
+    /// As [`Slice::assume_ordered`].
+    #[doc(hidden)]
+    unsafe fn ordered(self) -> Self::Posted;
 }
 
 mod sealed {
@@ -24,19 +33,31 @@ mod sealed {
 }
 
 impl sealed::Sealed for Slice<Opaque> {}
-impl sealed::Sealed for ExposedPart {}
+impl sealed::Sealed for ExposedPart<Opaque> {}
 
-impl Holder for Slice<Opaque> {
-    fn span(&self) -> (usize, usize) {
-        (self.offset(), self.len())
-    }
+macro_rules! holder {
+    ($name:ident) => {
+        impl Holder for $name<Opaque> {
+            type Posted = $name<Ordered>;
+
+            fn span(&self) -> (usize, usize) {
+                (self.offset(), self.len())
+            }
+
+            fn domain(&self) -> PdId {
+                self.pd()
+            }
+
+            unsafe fn ordered(self) -> $name<Ordered> {
+                // SAFETY: by the caller's word.
+                unsafe { self.assume_ordered() }
+            }
+        }
+    };
 }
 
-impl Holder for ExposedPart {
-    fn span(&self) -> (usize, usize) {
-        (self.offset(), self.len())
-    }
-}
+holder!(Slice);
+holder!(ExposedPart);
 
 /// Memory that kernels may still write or read: nobody waited for their stream.
 #[derive(Debug)]
@@ -53,10 +74,10 @@ pub struct Ready<'s>(PhantomData<&'s mut Stream>);
     note = "wait for the stream that writes it: `memory.synchronize(&mut stream)?`, or `memory.record(&mut stream)?` and its `poll`",
     note = "where something else guarantees it: `unsafe memory.assume_synchronized()`, which says what must hold"
 )]
-pub trait Postable: sealed::Sealed {}
+pub trait Waited: sealed::Sealed {}
 
 impl sealed::Sealed for Ready<'_> {}
-impl Postable for Ready<'_> {}
+impl Waited for Ready<'_> {}
 
 /// A GPU's memory that is to be posted.
 #[must_use = "memory that is dropped cannot be rejoined: its region can then only be dropped, not closed"]
@@ -74,15 +95,18 @@ impl<S, B: Holder> Outbound<S, B> {
 
     range!();
 
-    /// What the device takes. A SEND, an RDMA write, an RDMA read and a receive all do, and give it back by their completion.
-    /// The stream is let go: until that completion nothing is to be launched that writes what is sent, or touches what is received
-    /// into, which nobody here sees.
+    /// What the device takes, `Slice<Ordered>`. A SEND, an RDMA write, an RDMA read and a receive all do, and give it
+    /// back by their completion, as `Slice<Opaque>`, which cannot be posted. The stream is let go: until that
+    /// completion nothing is to be launched that writes what is sent, or touches what is received into, which nobody
+    /// here sees.
     #[doc(alias = "post")]
-    pub fn into_slice(self) -> B
+    pub fn into_slice(self) -> B::Posted
     where
-        S: Postable,
+        S: Waited,
     {
-        self.bytes
+        // SAFETY: its stream was waited for, or somebody took it upon himself to say so; that nothing is launched until
+        // the completion is what this function says.
+        unsafe { self.bytes.ordered() }
     }
 
     pub(crate) fn bytes(&self) -> &B {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unsafe_code)] // each test uses a part of it
 
+pub(crate) mod ends;
+
 use std::ffi::{CString, c_void};
 use std::io::Write;
 use std::path::PathBuf;

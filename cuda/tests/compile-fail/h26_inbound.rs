@@ -1,9 +1,12 @@
 //! H26: what was not flushed is not read, and what has not arrived is not flushed.
 
-use efa_core::Token;
-use efa_core::memory::{Opaque, Slice};
+use std::time::Duration;
+
+use efa_core::{Provider, Token};
+use efa_core::memory::{Opaque, Ordered, Slice};
 use efa_core::qp::{Endpoint, Srd};
-use efa_cuda::{BorrowedDevice, Completed, Current, Device, GpuRegion, Inbound, ReadOnly, Scope, WritesOrdered};
+use efa_cuda::{BorrowedDevice, Completed, Current, Device, GpuRegion, Inbound, Loopback, Owner, ReadOnly, Scope};
+use efa_cuda::WritesOrdered;
 use efa_cuda::dlpack::Tensor;
 
 fn read_completed(arrived: Inbound<Completed>, launch: fn(u64)) {
@@ -13,15 +16,25 @@ fn read_completed(arrived: Inbound<Completed>, launch: fn(u64)) {
 fn flushed_before_its_completion(
     b: &mut Endpoint<efa_os::Device, Srd>,
     region: &GpuRegion<BorrowedDevice>,
-    slice: Slice<Opaque>,
+    slice: Slice<Ordered>,
     current: &Current,
 ) {
     b.post_recv(slice, Token(1)).unwrap();
-    region.completed(slice).unwrap().flush(current, Scope::Owner).unwrap();
+    region.completed(slice.unposted()).unwrap().flush(current, Scope::Owner).unwrap();
 }
 
 fn read_after_a_flush_that_failed(arrived: Inbound<Completed>, current: &Current, launch: fn(u64)) {
     if let Err(refused) = arrived.flush(current, Scope::Owner) {
+        launch(refused.into_inner().address());
+    }
+}
+
+fn read_after_a_loopback_that_failed<P: Provider, O: Owner>(
+    loopback: &mut Loopback<P, O>,
+    arrived: Inbound<Completed>,
+    launch: fn(u64),
+) {
+    if let Err(refused) = loopback.flush(arrived, Duration::ZERO) {
         launch(refused.into_inner().address());
     }
 }

@@ -1,8 +1,10 @@
 //! H26: what a kernel may not have written yet is not posted, nor what is launched upon again.
 
 use efa_core::Token;
+use efa_core::memory::{ExposedPart, Opaque};
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Endpoint, Srd};
+use efa_core::work::Event;
 use efa_cuda::{Outbound, Stream, Unsynced};
 
 fn posted_unsynced(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, memory: Outbound<Unsynced>) {
@@ -27,6 +29,22 @@ fn launched_before_the_event_came(memory: Outbound<Unsynced>, stream: &mut Strea
     let recorded = memory.record(stream).unwrap();
     launch(stream.raw());
     recorded.wait().unwrap();
+}
+
+fn posted_again_by_what_a_completion_gave(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, event: Event) {
+    if let Event::Sent(mut done) = event {
+        a.post(to_b.send(done.buffers.take_opaque().unwrap()), Token(1)).unwrap();
+    }
+}
+
+fn received_into_again(b: &mut Endpoint<efa_os::Device, Srd>, event: Event) {
+    if let Event::Received(mut message) = event {
+        b.post_recv(message.buffers.take_opaque().unwrap(), Token(1)).unwrap();
+    }
+}
+
+fn a_part_posted_unsynced(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, part: ExposedPart<Opaque>) {
+    a.post(to_b.send(part), Token(1)).unwrap();
 }
 
 fn assumed(memory: Outbound<Unsynced>) {

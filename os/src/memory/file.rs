@@ -9,9 +9,10 @@ use efa_core::memory::{DmaBuf, MemoryFile, MemoryKind, Opaque, RawParts};
 
 /// A part of the memory behind a dma-buf, with what keeps that memory: both are kept until it was deregistered.
 ///
-/// The CPU does not see it, so its region's slices have no bytes: they are sent, received into, read into, written from, and
-/// come back from completions by [`take_opaque`](efa_core::memory::Buffers::take_opaque). What the device wrote is seen by
-/// whoever maps the memory, when that one's own rules say so.
+/// The CPU does not see it, so its region's slices have no bytes. They are posted by
+/// [`assume_ordered`](efa_core::memory::Slice::assume_ordered), whose word is that those who reach the memory were
+/// waited for, and come back from completions by [`take_opaque`](efa_core::memory::Buffers::take_opaque). What the
+/// device wrote is seen by whoever maps the memory, when that one's own rules say so.
 ///
 /// ```no_run
 /// # use std::os::fd::OwnedFd;

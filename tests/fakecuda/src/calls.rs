@@ -18,7 +18,9 @@ entries! {
         if let Some(code) = std::env::var("FAKECUDA_FAIL_INIT").ok().and_then(|code| code.parse().ok()) {
             return Err(code);
         }
-        fake.initialised = true;
+        if !std::mem::replace(&mut fake.initialised, true) {
+            fake.settings.set_all(&std::env::var("FAKECUDA_SET").unwrap_or_default());
+        }
         Ok(())
     }
     fn cuDriverGetVersion(version: Out<i32>) |fake| {
@@ -119,7 +121,9 @@ entries! {
     }
     fn cuMemFree_v2(va: u64) |fake| {
         fake.current()?;
-        fake.memory.free(va)
+        // It waits for what is queued.
+        fake.run_all()?;
+        fake.free(va)
     }
     fn cuPointerGetAttributes(count: u32, which: Out<i32>, answers: Out<Out<u8>>, va: u64) |fake| {
         let found = fake.memory.find(va).ok();
@@ -173,7 +177,7 @@ entries! {
 }
 
 /// One attribute of an address, zero for one that is no memory of CUDA's.
-fn attribute(which: i32, to: Out<u8>, found: Option<&(&mut Block, Piece)>) -> Answer {
+pub(crate) fn attribute(which: i32, to: Out<u8>, found: Option<&(&mut Block, Piece)>) -> Answer {
     let long = |value: u64| to.cast().set(value);
     let short = |value: u32| to.cast().set(value);
     let Some((block, piece)) = found else {

@@ -13,7 +13,8 @@ pub extern "C" fn fakecuda_reset() {
     Fake::lock().reset();
 }
 
-/// Sets a number by its name: `devices`, `version`, `dmabuf`, `flush_options`, `writes_ordering`, `c2c`, `pool_dmabuf`, `attach`.
+/// Sets a number by its name: `devices`, `version`, `dmabuf`, `flush_options`, `writes_ordering`, `c2c`, `p2p`,
+/// `pool_dmabuf`, `attach`, `reads_push`.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakecuda_set(name: *const c_char, value: i64) -> i32 {
     if Fake::lock().settings.set(&text(name), value) { 0 } else { NOT_FOUND }
@@ -70,6 +71,17 @@ pub extern "C" fn fakecuda_capture(stream: u64, state: i32) -> i32 {
 pub extern "C" fn fakecuda_bus_read(va: u64, to: Out<u8>, len: usize) -> i32 {
     let mut fake = Fake::lock();
     done(fake.memory.find(va).and_then(|(block, _)| block.read_bus(va, len as u64)).map(|bytes| to.copy_from(&bytes)))
+}
+
+/// What a device calls that has read the memory behind a file of a ticket: on PCIe a read pushes what was written
+/// before it, so that the GPU sees it, if `reads_push` is set.
+#[unsafe(no_mangle)]
+pub extern "C" fn fakecuda_bus_was_read(file: i32) {
+    let mut fake = Fake::lock();
+    let device = fake.memory.blocks.iter().find(|block| block.is_in(file)).map(|block| block.device);
+    if let (Some(device), true) = (device, fake.settings.reads_push != 0) {
+        fake.flush(device);
+    }
 }
 
 /// What a device on the bus writes to an address: nobody else sees it yet.

@@ -111,6 +111,42 @@ impl Memory {
         Ok(at)
     }
 
+    /// Addresses that nothing is mapped at yet.
+    pub(crate) fn reserve(&mut self, device: i32, len: u64) -> Answer<u64> {
+        self.add(Kind::Virtual, device, 0, len)
+    }
+
+    pub(crate) fn unreserve(&mut self, va: u64) -> Answer {
+        let nth = self.blocks.iter().position(|block| block.at == va && block.pieces.is_empty());
+        let block = self.blocks.remove(nth.ok_or(INVALID_VALUE)?);
+        self.free.push((block.at, block.len));
+        Ok(())
+    }
+
+    /// Maps physical memory at reserved addresses where none is.
+    pub(crate) fn map(&mut self, va: u64, len: u64, device: i32) -> Answer {
+        let id = self.id();
+        let inside = |block: &&mut Block| block.kind == Kind::Virtual && block.range(va, len).is_ok();
+        let block = self.blocks.iter_mut().find(inside).ok_or(INVALID_VALUE)?;
+        if block.pieces.iter().any(|piece| piece.at < va + len && va < piece.at + piece.len) {
+            return Err(INVALID_VALUE);
+        }
+        block.device = device;
+        block.pieces.push(Piece { at: va, len, id });
+        Ok(())
+    }
+
+    /// Whole mappings.
+    pub(crate) fn unmap(&mut self, va: u64, len: u64) -> Answer {
+        let (block, _) = self.find(va)?;
+        let inside = |piece: &Piece| va <= piece.at && piece.at + piece.len <= va + len;
+        if block.pieces.iter().filter(|piece| inside(piece)).map(|piece| piece.len).sum::<u64>() != len {
+            return Err(INVALID_VALUE);
+        }
+        block.pieces.retain(|piece| !inside(piece));
+        Ok(())
+    }
+
     fn add(&mut self, kind: Kind, device: i32, context: u64, len: u64) -> Answer<u64> {
         let size = usize::try_from(len).map_err(|_| OUT_OF_MEMORY)?;
         let at = match self.free.iter().position(|(_, free)| *free == len) {
@@ -224,6 +260,10 @@ impl Block {
         inside && (self.kind != Kind::Virtual || pages())
     }
 
+    pub(crate) fn is_in(&self, file: i32) -> bool {
+        self.file.as_raw_fd() == file
+    }
+
     /// A sealed file that names a part of the bus view.
     pub(crate) fn ticket(&self, va: u64, len: u64) -> Answer<OwnedFd> {
         ticket(self.file.as_raw_fd().into(), self.range(va, len)?.start as u64, len)
@@ -234,8 +274,14 @@ impl Block {
 pub(crate) fn ticket(file: i64, at: u64, len: u64) -> Answer<OwnedFd> {
     let ticket = memory_file(c"fakecuda ticket")?;
     let magic = u64::from_ne_bytes(*b"FKDMABUF");
-    let words = [magic, u64::from(std::process::id()), file.cast_unsigned(), at, len];
+    let told = crate::control::fakecuda_bus_was_read as extern "C" fn(i32) as usize as u64;
+    let words = [magic, u64::from(std::process::id()), file.cast_unsigned(), at, len, told];
     let size = size_of_val(&words);
+    // As long as what it stands for, whose length the file of a dma-buf tells.
+    // SAFETY: a file of ours.
+    if unsafe { libc::ftruncate(ticket.as_raw_fd(), len.cast_signed()) } != 0 {
+        return Err(OUT_OF_MEMORY);
+    }
     // SAFETY: words of ours, into a file of ours.
     let written = unsafe { libc::pwrite(ticket.as_raw_fd(), words.as_ptr().cast(), size, 0) };
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;

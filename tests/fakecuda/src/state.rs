@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::memory::Memory;
+use crate::memory::{Block, Memory};
+use crate::peer::Watcher;
 use crate::stream::{Event, Stream};
 
 pub(crate) const INVALID_VALUE: i32 = 1;
@@ -33,10 +34,14 @@ pub(crate) struct Settings {
     pub(crate) writes_ordering: i64,
     /// Whether the GPU hangs on the CPU's own link, where the flag for PCIe mappings means something.
     pub(crate) c2c: i64,
+    /// Whether other devices' drivers are given memory by its address.
+    pub(crate) p2p: i64,
     /// Whether pools can be exported.
     pub(crate) pool_dmabuf: i64,
     /// The error number by which a device is refused what was exported without the flag for PCIe mappings.
     pub(crate) attach: i64,
+    /// Whether the GPU sees what a device wrote once a device has read of that GPU's memory.
+    pub(crate) reads_push: i64,
 }
 
 impl Settings {
@@ -47,9 +52,18 @@ impl Settings {
         flush_options: 1,
         writes_ordering: 0,
         c2c: 0,
+        p2p: 0,
         pool_dmabuf: 0,
         attach: 0,
+        reads_push: 0,
     };
+
+    /// As `name=value,name=value` says; what is no setting is nothing.
+    pub(crate) fn set_all(&mut self, text: &str) {
+        for (name, value) in text.split(',').filter_map(|setting| setting.split_once('=')) {
+            let _ = value.parse().map(|value| self.set(name, value));
+        }
+    }
 
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let field = match name {
@@ -60,7 +74,9 @@ impl Settings {
             "writes_ordering" => &mut self.writes_ordering,
             "c2c" => &mut self.c2c,
             "attach" => &mut self.attach,
+            "p2p" => &mut self.p2p,
             "pool_dmabuf" => &mut self.pool_dmabuf,
+            "reads_push" => &mut self.reads_push,
             _ => return false,
         };
         *field = value;
@@ -88,11 +104,17 @@ pub(crate) struct Fake {
     /// Contexts that were created, and their devices.
     pub(crate) created: BTreeMap<u64, i32>,
     pub(crate) memory: Memory,
+    /// Physical memory that was made, and its device.
+    pub(crate) physical: BTreeMap<u64, i32>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) next_handle: u64,
     pub(crate) faults: Vec<Fault>,
     pub(crate) log: Vec<String>,
+    /// Who is told when memory is freed.
+    pub(crate) watchers: Vec<Watcher>,
+    /// Who is to be told so after this call.
+    pub(crate) to_tell: Vec<Watcher>,
 }
 
 impl Fake {
@@ -103,11 +125,14 @@ impl Fake {
         retained: BTreeMap::new(),
         created: BTreeMap::new(),
         memory: Memory::NEW,
+        physical: BTreeMap::new(),
         streams: BTreeMap::new(),
         events: BTreeMap::new(),
         next_handle: 0x10_0000,
         faults: Vec::new(),
         log: Vec::new(),
+        watchers: Vec::new(),
+        to_tell: Vec::new(),
     };
 
     pub(crate) fn lock() -> MutexGuard<'static, Self> {
@@ -141,6 +166,20 @@ impl Fake {
         if self.retained.contains_key(&primary) { Ok(primary) } else { Err(INVALID_CONTEXT) }
     }
 
+    /// Gives memory back, and has those told who reach it by its address.
+    pub(crate) fn free(&mut self, va: u64) -> Answer {
+        let (_, piece) = self.memory.find(va)?;
+        self.memory.free(va)?;
+        let gone = self.watchers.extract_if(.., |watcher| watcher.is_of(piece.at, piece.len));
+        self.to_tell.extend(gone);
+        Ok(())
+    }
+
+    /// Has kernels see what devices wrote to one GPU's memory.
+    pub(crate) fn flush(&mut self, device: i32) {
+        self.memory.blocks.iter_mut().filter(|block| block.device == device).for_each(Block::flush);
+    }
+
     /// The thread's context, and its device.
     pub(crate) fn current(&self) -> Answer<(u64, i32)> {
         let context = current();
@@ -165,6 +204,14 @@ pub(crate) fn current() -> u64 {
 /// One call: logged with the context that it came in, failed if a test wants so, refused before `cuInit`.
 pub(crate) fn call(symbol: &str, arguments: String, body: impl FnOnce(&mut Fake) -> Answer) -> i32 {
     let mut fake = Fake::lock();
+    let code = answer(&mut fake, symbol, arguments, body);
+    let told = std::mem::take(&mut fake.to_tell);
+    drop(fake);
+    told.into_iter().for_each(Watcher::tell);
+    code
+}
+
+fn answer(fake: &mut Fake, symbol: &str, arguments: String, body: impl FnOnce(&mut Fake) -> Answer) -> i32 {
     fake.log.push(format!("{symbol} ctx={:#x}{arguments}", current()));
     let early = ["cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"].contains(&symbol);
     if !early && !fake.initialised {
@@ -183,7 +230,7 @@ pub(crate) fn call(symbol: &str, arguments: String, body: impl FnOnce(&mut Fake)
     if let (Some(code), false) = (fake.sticky, early) {
         return code;
     }
-    body(&mut fake).err().unwrap_or(0)
+    body(fake).err().unwrap_or(0)
 }
 
 /// The driver's functions: `fn name(argument: type, ..) |fake| body`.

@@ -45,6 +45,13 @@ impl Fake {
         Ok(key)
     }
 
+    /// Does what all streams have to do but those that are captured.
+    pub(crate) fn run_all(&mut self) -> Answer {
+        let idle = |stream: &Stream| stream.capture == Capture::None;
+        let keys: Vec<u64> = self.streams.iter().filter(|(_, stream)| idle(stream)).map(|(key, _)| *key).collect();
+        keys.into_iter().try_for_each(|key| self.run(key))
+    }
+
     /// Does what a stream has to do; one that is captured is refused, and the capture with it.
     pub(crate) fn run(&mut self, key: u64) -> Answer {
         let stream = self.streams.get_mut(&key).ok_or(INVALID_HANDLE)?;

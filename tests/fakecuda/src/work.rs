@@ -91,9 +91,7 @@ entries! {
         if fake.settings.flush_options & 1 == 0 {
             return Err(crate::state::NOT_SUPPORTED);
         }
-        for block in fake.memory.blocks.iter_mut().filter(|block| block.device == device) {
-            block.flush();
-        }
+        fake.flush(device);
         Ok(())
     }
 }

@@ -7,6 +7,8 @@
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use crate::errno::Errno;
 use crate::mmap::{PAGE, pages};
@@ -34,7 +36,8 @@ impl Foreign {
     /// part is empty or reaches beyond its end; `ENOMEM`.
     pub fn map(fd: RawFd, offset: u64, len: u64, writable: bool) -> Result<Self, Errno> {
         let end = offset.checked_add(len).ok_or(Errno::EINVAL)?;
-        let (fd, offset) = match Ticket::of(fd)? {
+        let ticket = Ticket::of(fd)?;
+        let (fd, offset) = match &ticket {
             Some(ticket) if len == 0 || ticket.len < end => return Err(Errno::EINVAL),
             Some(ticket) => (ticket.fd, offset.checked_add(ticket.offset).ok_or(Errno::EINVAL)?),
             None => (fd, offset),
@@ -52,10 +55,11 @@ impl Foreign {
         })?;
         let part = Self { base, len: whole, at: at as usize };
         // As pinning does; what is no ordinary memory is there anyway.
-        match sys::populate(base.as_ptr() as u64, whole as u64, writable) {
-            Ok(()) => Ok(part),
-            Err(_) => Err(Errno::ENOMEM),
+        sys::populate(base.as_ptr() as u64, whole as u64, writable).map_err(|_| Errno::ENOMEM)?;
+        if let Some(Ticket { fd, told: Some(told), .. }) = ticket {
+            Owner { mapped: base.as_ptr() as usize, len: whole, file: fd, told }.enter();
         }
+        Ok(part)
     }
 
     /// The part's first byte.
@@ -67,8 +71,50 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
+        Owner::forget(self.base.as_ptr() as usize);
         // SAFETY: mapped in `map`; what used it by its address is gone.
         unsafe { sys::unmap(self.base, self.len) };
+    }
+}
+
+/// Who is told that a device has read of a mapping.
+#[derive(Clone, Copy)]
+struct Owner {
+    mapped: usize,
+    len: usize,
+    file: RawFd,
+    told: extern "C" fn(RawFd),
+}
+
+static OWNERS: RwLock<Vec<Owner>> = RwLock::new(Vec::new());
+/// As many as there are, so that who has none does not ask for the lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+impl Owner {
+    fn enter(self) {
+        let mut owners = OWNERS.write().unwrap_or_else(PoisonError::into_inner);
+        owners.push(self);
+        COUNT.store(owners.len(), Ordering::Relaxed);
+    }
+
+    fn forget(mapped: usize) {
+        let mut owners = OWNERS.write().unwrap_or_else(PoisonError::into_inner);
+        owners.retain(|owner| owner.mapped != mapped);
+        COUNT.store(owners.len(), Ordering::Relaxed);
+    }
+}
+
+/// Tells the owner of a byte, if there is one, that a device has read it.
+pub(crate) fn was_read(byte: *const u8) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let at = byte as usize;
+    let owners = OWNERS.read().unwrap_or_else(PoisonError::into_inner);
+    let owner = owners.iter().find(|owner| (owner.mapped..owner.mapped + owner.len).contains(&at)).copied();
+    drop(owners);
+    if let Some(Owner { file, told, .. }) = owner {
+        told(file);
     }
 }
 
@@ -78,6 +124,8 @@ struct Ticket {
     fd: RawFd,
     offset: u64,
     len: u64,
+    /// What is called after a read.
+    told: Option<extern "C" fn(RawFd)>,
 }
 
 impl Ticket {
@@ -89,18 +137,19 @@ impl Ticket {
     /// # Errors
     /// `EBADF` if there is no such file; what the ticket says, of one that is to be refused.
     fn of(fd: RawFd) -> Result<Option<Self>, Errno> {
-        let mut words = [0; 5];
-        if sys::file_size(fd)? != Some(size_of_val(&words) as u64) || sys::read_words_at(fd, &mut words)? != words.len()
-        {
+        let mut words = [0; 6];
+        if sys::file_size(fd)?.is_none() || sys::read_words_at(fd, &mut words)? != words.len() {
             return Ok(None);
         }
-        let [magic, process, file, offset, len] = words;
+        let [magic, process, file, offset, len, told] = words;
         if magic != u64::from_ne_bytes(Self::MAGIC) || process != u64::from(std::process::id()) {
             return Ok(None);
         }
         let file = i32::try_from(file.cast_signed()).map_err(|_| Errno::EBADF)?;
         let fd = if file < 0 { return Err(Errno(file.saturating_neg())) } else { file };
-        Ok(Some(Self { fd, offset, len }))
+        // SAFETY: by that word of this process' own it is such a function, or none.
+        let told = unsafe { std::mem::transmute::<usize, Option<extern "C" fn(RawFd)>>(told as usize) };
+        Ok(Some(Self { fd, offset, len, told }))
     }
 }
 
@@ -131,10 +180,16 @@ mod tests {
         use std::io::Write;
         let file = sys::memfd().unwrap();
         sys::resize(&file, 16384).unwrap();
+        static TOLD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+        extern "C" fn told(file: RawFd) {
+            TOLD.store(file, Ordering::Relaxed);
+        }
         let ticket_of = |file: i64, process: u64, offset: u64, len: u64| {
             let mut ticket = std::fs::File::from(sys::memfd().unwrap());
             let magic = u64::from_ne_bytes(Ticket::MAGIC);
-            for word in [magic, process, file.cast_unsigned(), offset, len] {
+            for word in
+                [magic, process, file.cast_unsigned(), offset, len, told as extern "C" fn(RawFd) as usize as u64]
+            {
                 ticket.write_all(&word.to_ne_bytes()).unwrap();
             }
             ticket
@@ -152,7 +207,16 @@ mod tests {
         assert_eq!(map(&good, 0, 0).map(drop), Err(Errno::EINVAL));
         assert_eq!(map(&beyond, 0, 8192).map(drop), Err(Errno::EINVAL));
         assert_eq!(map(&ticket_of(-524, me, 0, 8192), 0, 4096).map(drop), Err(Errno(524)));
-        // Of another process it is a file of 40 bytes.
+        // Who exported it is told of reads in its part, and only there and so long.
+        let heard = |byte: *const u8| {
+            was_read(byte);
+            TOLD.swap(-1, Ordering::Relaxed)
+        };
+        let first = part.first().as_ptr().cast_const();
+        assert_eq!([heard(first), heard(whole.first().as_ptr())], [file.as_raw_fd(), -1]);
+        drop(part);
+        assert_eq!(heard(first), -1);
+        // Of another process it is a file of no more than its words.
         assert_eq!(map(&foreign, 0, 4096).map(drop), Err(Errno::EINVAL));
     }
 

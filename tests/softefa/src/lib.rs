@@ -13,7 +13,7 @@
 //! | [`sysfs`] | the files that describe the devices |
 //! | [`uapi`], [`ioctl`] | the interface's numbers, and taking its requests apart |
 //! | [`handles`], [`verbs`] | objects, and what each call does |
-//! | [`mmap`], [`foreign`] | the memory of queues, and what the program names by a file |
+//! | [`mmap`], [`foreign`], `peer` | the memory of queues, what the program names by a file, a GPU's by its address |
 //! | [`events`], [`progress`] | event files, and the thread that drives the devices |
 //! | [`script`] | calls of a program that may ask for anything, for tests |
 //! | [`own`], [`sys`], [`errno`] | this process's memory, system calls, error numbers |
@@ -32,6 +32,7 @@ pub mod host;
 pub mod ioctl;
 pub mod mmap;
 pub mod own;
+mod peer;
 pub mod process;
 pub mod progress;
 pub mod script;

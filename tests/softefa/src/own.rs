@@ -49,7 +49,8 @@ pub const fn mover() -> Mover {
 /// As [`Mover::new`] says of its calls.
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the program registered the memory, for the device to write it.
-    if unsafe { sys::copy(to as u64, from as u64, len) }.is_err() {
-        FAULTS.fetch_add(1, Ordering::Relaxed);
+    match unsafe { sys::copy(to as u64, from as u64, len) } {
+        Ok(()) => crate::foreign::was_read(from),
+        Err(_) => _ = FAULTS.fetch_add(1, Ordering::Relaxed),
     }
 }

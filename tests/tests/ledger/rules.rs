@@ -28,7 +28,7 @@ pub(crate) struct Row {
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) rules: Vec<Row>,
-    reports: Vec<Row>,
+    pub(crate) reports: Vec<Row>,
     malformed: Vec<String>,
 }
 

@@ -24,7 +24,6 @@ mod tests;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-use efa_core::memory::Mr;
 use efa_core::peer::Ah;
 use efa_core::soft::{SoftDevice, SoftPd};
 
@@ -35,6 +34,7 @@ use crate::foreign::Foreign;
 use crate::handles::Handles;
 use crate::ioctl::{Call, HEADER, Request, UserMemory};
 use crate::mmap::{Arena, Keys};
+use crate::peer::{Held, Watching};
 use crate::progress::Progress;
 use crate::uapi::{attr, command, method, object};
 
@@ -74,7 +74,9 @@ enum Object {
     Pd(SoftPd),
     /// Held for its drop.
     Mr {
-        _mr: Mr,
+        /// Dropped before the region.
+        _watching: Option<Watching>,
+        _mr: Held,
         /// Dropped after the region.
         _mapping: Option<Foreign>,
         pd: u32,

@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 
 use efa_core::flags::Access;
 use efa_core::memory::{BorrowedMemory, RawMemory};
@@ -13,6 +15,7 @@ use crate::errno::Errno;
 use crate::foreign::Foreign;
 use crate::ioctl::{Call, UserMemory};
 use crate::mmap::PAGE;
+use crate::peer::{self, Watching};
 use crate::sys;
 use crate::uapi::{Answer, Fields, attr};
 
@@ -135,11 +138,17 @@ impl Context {
             return Err(Errno::EINVAL);
         }
         let writable = access.contains(Access::LOCAL_WRITE);
+        let mut of_a_peer = false;
         let (base, mapping) = match asked.memory {
-            Memory::At(start) => {
-                sys::populate(start, length, writable)?;
-                (NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?, None)
-            }
+            Memory::At(start) => match sys::populate(start, length, writable) {
+                Ok(()) => (NonNull::new(start as *mut u8).ok_or(Errno::EFAULT)?, None),
+                Err(error) => {
+                    let file = peer::file_of(start, length).ok_or(error)?;
+                    let mapping = Foreign::map(file.as_raw_fd(), 0, length, writable)?;
+                    of_a_peer = true;
+                    (mapping.first(), Some(mapping))
+                }
+            },
             Memory::Of { fd, offset } => {
                 let mapping = Foreign::map(fd, offset, length, writable)?;
                 (mapping.first(), Some(mapping))
@@ -152,8 +161,10 @@ impl Context {
         let mr = unsafe { self.device.reg_mr_at(self.pd(asked.pd)?, memory, asked.iova, access) };
         let mr = mr.map_err(|(_, error)| error)?;
         let (lkey, rkey) = (mr.attr().lkey, mr.attr().rkey);
-        let pd = asked.pd;
-        let handle = self.enter(Object::Mr { _mr: mr, _mapping: mapping, pd }, &[pd], made);
+        let (pd, region) = (asked.pd, Arc::new(Mutex::new(Some(mr))));
+        let watching = if of_a_peer { Watching::new(start, length as u64, &region) } else { None };
+        let object = Object::Mr { _watching: watching, _mr: region, _mapping: mapping, pd };
+        let handle = self.enter(object, &[pd], made);
         Ok((handle, lkey.0, rkey.0))
     }
 }

@@ -1,0 +1,41 @@
+//! What a context says of its device, and what a domain makes of what is asked.
+
+mod common;
+
+use common::{LIMITS, config, required, zeros};
+use efa_core::qp::Srd;
+use efa_core::soft::{Profile, SoftDevice, pair};
+use efa_core::work::Event;
+use efa_core::{Caps, Context, DataPath, Error, Limit, Token};
+
+#[test]
+fn a_context_says_what_its_device_says() {
+    let ctx = Context::open(SoftDevice::new(config(Profile::READ)));
+    assert_eq!(ctx.name(), "software0");
+    assert_eq!(ctx.caps(), Profile::READ.caps());
+    assert!(ctx.caps().contains(Caps::RDMA_READ) && !ctx.caps().contains(Caps::RDMA_WRITE));
+    assert_eq!(ctx.limits(), LIMITS);
+    assert_eq!((ctx.data_path(), ctx.data_path().to_string()), (DataPath::Direct, "direct".into()));
+    assert_eq!(DataPath::Verbs.to_string(), "verbs");
+}
+
+#[test]
+fn r17_a_group_may_have_all_entries_that_a_queue_can_and_not_one_more() {
+    let ctx = Context::open(SoftDevice::new(config(Profile::RDMA)));
+    let pd = ctx.alloc_pd().unwrap();
+    assert!(pd.group::<Srd, 2>(required(&ctx), LIMITS.max_cqe).is_ok());
+    let asked = LIMITS.max_cqe + 1;
+    let refused = pd.group::<Srd, 2>(required(&ctx), asked).map(drop);
+    let (asked, limit) = (asked.into(), LIMITS.max_cqe.into());
+    assert_eq!(refused, Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit }));
+}
+
+#[test]
+fn a_side_of_a_pair_waits_for_its_next_event() {
+    let (mut a, mut b) = pair(Profile::RDMA).unwrap();
+    b.endpoint.post_recv(zeros(&b.pd, 8), Token(1)).unwrap();
+    a.endpoint.post(a.peer.send(zeros(&a.pd, 8)), Token(2)).unwrap();
+    assert_eq!(a.wait().map(|event| event.token()), Some(Some(Token(2))));
+    assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 8));
+    assert!(b.wait().is_none(), "nothing more comes");
+}
