@@ -37,6 +37,15 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    /// The same where more is announced next, which is handed on together with it, or [`Inner::why_full`] says why not, and
+    /// hands it on: a call in the middle of a post would cost it registers.
+    #[inline(always)]
+    pub(super) fn ring_forgotten(&mut self) {
+        if self.send.batch_is_open() {
+            self.send.announce_staged();
+        }
+    }
+
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
     pub(crate) fn poll_ready<K: QpKind>(&mut self) -> Option<Event> {
