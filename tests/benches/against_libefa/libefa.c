@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define QKEY 0x11223344u
 #define BYTES 64
@@ -50,6 +51,11 @@ struct pair {
 	unsigned depth;
 	int extended;
 	struct done done[MANY];
+	/* Where the device's queues are, if completions are written here in its stead, and what was done so far. */
+	int forged;
+	struct efadv_wq_attr sq, rq;
+	struct efadv_cq_attr send_ring, recv_ring;
+	uint32_t sends, receives, send_completions, recv_completions;
 };
 
 /* --- extended: ibv_wr_*, ibv_start_poll and the rest of it */
@@ -242,17 +248,52 @@ int drive(void)
 	return 0;
 }
 
+/* A completion queue's memory, which a program only reads, for completions that are written here. */
+int unlock(void *ring, size_t bytes)
+{
+	uintptr_t first = (uintptr_t)ring & ~4095ul, end = ((uintptr_t)ring + bytes + 4095) & ~4095ul;
+	return mprotect((void *)first, end - first, PROT_READ | PROT_WRITE);
+}
+
+/* Completes what was posted, each of 8 bytes, as the device would. */
+static int forge(struct pair *p, enum operation op)
+{
+	int is_recv = op == RECV, one = p->a.send_cq == p->a.recv_cq;
+	struct efadv_cq_attr *ring = is_recv ? &p->recv_ring : &p->send_ring;
+	uint32_t *written = is_recv && !one ? &p->recv_completions : &p->send_completions;
+	for (unsigned nth = 0; nth < p->depth; nth++, (*written)++) {
+		uint16_t id;
+		uint8_t operation = 0;
+		if (is_recv) {
+			uint8_t *at = p->rq.buffer + p->receives++ % p->rq.num_entries * p->rq.entry_size;
+			memcpy(&id, at + 8, 2);
+		} else {
+			uint8_t *at = p->sq.buffer + p->sends++ % p->sq.num_entries * p->sq.entry_size;
+			memcpy(&id, at, 2);
+			operation = at[2] & 0xF;
+		}
+		uint8_t phase = *written / ring->num_entries % 2 == 0;
+		uint64_t head = id | (uint64_t)(phase | (is_recv ? 2 : 1) << 1 | operation << 4) << 24 |
+				(uint64_t)p->a.qp->qp_num << 32 | 8ull << 48;
+		uint64_t *at = (uint64_t *)(ring->buffer + *written % ring->num_entries * ring->entry_size);
+		__atomic_store_n(at, head, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
 /* What `b` does before: receives for messages from `a`. */
 int pair_prepare(struct pair *p, enum operation op)
 {
-	for (unsigned nth = 0; op == SEND && nth < p->depth; nth += MANY)
+	for (unsigned nth = 0; op == SEND && !p->forged && nth < p->depth; nth += MANY)
 		CHECK(post_recvs(&p->b, nth, MANY) == 0);
 	return 0;
 }
 
-/* And what it sends to `a`. */
-int pair_answer(struct pair *p, enum operation op)
+/* The device does what was posted, and what `b` sends to `a`. */
+int pair_device(struct pair *p, enum operation op)
 {
+	if (p->forged)
+		return forge(p, op);
 	for (unsigned nth = 0; op == RECV && nth < p->depth; nth++) {
 		struct buffer *b = &p->b.buffers[nth];
 		struct ibv_sge sge = { b->addr, BYTES, b->lkey };
@@ -263,14 +304,14 @@ int pair_answer(struct pair *p, enum operation op)
 		wr.wr.ud.remote_qkey = QKEY;
 		CHECK(ibv_post_send(p->b.qp, &wr, &bad) == 0);
 	}
-	return 0;
+	return drive();
 }
 
 /* After it, `b` takes its completions. */
 int pair_clean_up(struct pair *p, enum operation op)
 {
 	struct ibv_wc wc;
-	for (unsigned nth = 0; (op == SEND || op == RECV) && nth < p->depth; nth++)
+	for (unsigned nth = 0; !p->forged && (op == SEND || op == RECV) && nth < p->depth; nth++)
 		CHECK(ibv_poll_cq(op == SEND ? p->b.recv_cq : p->b.send_cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
 	return 0;
 }
@@ -319,8 +360,8 @@ static int open_side(struct pair *p, struct side *s, int extended, int one_cq, c
 	return 0;
 }
 
-/* Opens the first device. What is made stays until the process ends. */
-int pair_open(struct pair **opened, unsigned depth, int extended, int one_cq)
+/* Opens the first device, which does what is posted when it is driven, or nothing if completions are to be forged. What is made stays until the process ends. */
+int pair_open(struct pair **opened, unsigned depth, int extended, int one_cq, int forged)
 {
 	struct pair *p = calloc(1, sizeof(*p));
 	CHECK(p);
@@ -352,5 +393,13 @@ int pair_open(struct pair **opened, unsigned depth, int extended, int one_cq)
 	p->rkey = p->mr->rkey;
 	p->remote = (uintptr_t)memory + 2 * each;
 	*opened = p;
-	return 0;
+	p->forged = forged;
+	for (int recv = 0; recv < 2 && forged; recv++) {
+		struct efadv_cq_attr *ring = recv ? &p->recv_ring : &p->send_ring;
+		CHECK(efadv_query_cq(recv ? p->a.recv_cq : p->a.send_cq, ring, sizeof(*ring)) == 0);
+		CHECK(unlock(ring->buffer, (size_t)ring->num_entries * ring->entry_size) == 0);
+	}
+	CHECK(!forged || efadv_query_qp_wqs(p->a.qp, &p->sq, &p->rq, sizeof(p->sq)) == 0);
+	/* From here on the device does nothing by itself. */
+	return drive();
 }

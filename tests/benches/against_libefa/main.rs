@@ -20,7 +20,7 @@
 mod callgrind;
 mod ours;
 mod rows;
-mod stub;
+mod still;
 mod subject;
 mod theirs;
 
@@ -32,12 +32,13 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use efa_core::DataPath;
+use efa_core::soft::{Profile, SoftDevice};
 use efa_examples::table::Table;
 
 use callgrind::{Counted, phase_ends};
 use ours::Device;
 use rows::{Part, ROWS};
-use stub::Stub;
+use still::Still;
 use subject::{DEPTH, Phase, Queue, Subject};
 use theirs::Theirs;
 
@@ -75,22 +76,33 @@ impl Column {
         if self.is_theirs() { &[Queue::Own, Queue::One] } else { &[Queue::Own, Queue::One, Queue::Group] }
     }
 
-    /// The subject; `theirs` is there for all but core.
-    fn subject(self, queue: Queue, theirs: Option<Theirs>) -> Box<dyn Subject> {
+    /// The subject, which is to be timed if that is said; `theirs` is there for all but core.
+    fn subject(self, queue: Queue, theirs: Option<Theirs>, timed: bool) -> Box<dyn Subject> {
         let theirs = || theirs.expect("--library");
-        let on_path = |path| {
+        let drive = || {
             let drive = theirs().drive();
             // SAFETY: as it is declared in `libefa.c`.
             let drive = move || assert_eq!(unsafe { drive() }, 0, "the device is not softefa's");
-            let listed = efa_os::list().unwrap().into_iter().next().expect("a device");
-            ours::subject(listed.open_with(path).unwrap(), queue, Device::Driven(Box::new(drive)))
+            // From now on it does nothing by itself.
+            drive();
+            drive
         };
+        let open = |path| efa_os::list().unwrap().into_iter().next().expect("a device").open_with(path).unwrap();
+        let driven = || Device::Driven(Box::new(drive()));
         match self {
-            Self::Classic => theirs().subject(false, queue),
-            Self::Extended => theirs().subject(true, queue),
-            Self::Verbs => on_path(DataPath::Verbs),
-            Self::Direct => on_path(DataPath::Direct),
-            Self::Core => ours::subject(Stub::new(), queue, Device::Forged),
+            Self::Classic => theirs().subject(false, queue, timed),
+            Self::Extended => theirs().subject(true, queue, timed),
+            Self::Verbs => ours::subject(open(DataPath::Verbs), queue, driven(), timed),
+            Self::Direct if timed => {
+                drive()();
+                let theirs = theirs();
+                let forged = Device::Forged(Box::new(move |ring, bytes| theirs.unlock(ring, bytes)));
+                ours::subject(Still(open(DataPath::Direct)), queue, forged, timed)
+            }
+            Self::Direct => ours::subject(open(DataPath::Direct), queue, driven(), timed),
+            Self::Core => {
+                ours::subject(Still(SoftDevice::new(Profile::RDMA)), queue, Device::Forged(Box::new(|_, _| ())), timed)
+            }
         }
     }
 }
@@ -112,9 +124,11 @@ struct Options {
     /// In a child: does this column's work, for callgrind to count.
     #[arg(long, hide = true, num_args = 2, value_names = ["COLUMN", "QUEUE"])]
     counted: Option<Vec<String>>,
-    /// In a child: times all in so many rounds.
+    /// In a child: times these in so many rounds.
     #[arg(long, hide = true)]
     timed: Option<usize>,
+    #[arg(long, hide = true)]
+    column: Vec<Column>,
     /// In a child: `libefa.c`, compiled.
     #[arg(long, hide = true)]
     library: Option<PathBuf>,
@@ -128,11 +142,11 @@ fn main() -> ExitCode {
     let theirs = options.library.as_deref().map(|library| Theirs::load(library).unwrap());
     if let Some(what) = &options.counted {
         let column = Column::from_str(&what[0], true).unwrap();
-        be_counted(&mut *column.subject(QUEUES[what[1].parse::<usize>().unwrap()], theirs));
+        be_counted(&mut *column.subject(QUEUES[what[1].parse::<usize>().unwrap()], theirs, false));
         return ExitCode::SUCCESS;
     }
     if let Some(rounds) = options.timed {
-        be_timed(rounds, theirs);
+        be_timed(rounds, &options.column, theirs);
         return ExitCode::SUCCESS;
     }
     match report(&options) {
@@ -174,9 +188,10 @@ fn be_counted(subject: &mut dyn Subject) {
 }
 
 /// Prints column, queue, phase, and the medians of an operation's post and completion in nanoseconds.
-fn be_timed(rounds: usize, theirs: Option<Theirs>) {
-    let columns = Column::ALL.into_iter().flat_map(|column| column.queues().iter().map(move |queue| (column, *queue)));
-    let mut subjects: Vec<_> = columns.map(|(column, queue)| (column, queue, column.subject(queue, theirs))).collect();
+fn be_timed(rounds: usize, columns: &[Column], theirs: Option<Theirs>) {
+    let columns = columns.iter().flat_map(|column| column.queues().iter().map(move |queue| (*column, *queue)));
+    let mut subjects: Vec<_> =
+        columns.map(|(column, queue)| (column, queue, column.subject(queue, theirs, true))).collect();
     let mut samples = vec![[const { [const { Vec::new() }; 2] }; Phase::ALL.len()]; subjects.len()];
     for _ in 0..rounds {
         for (at, phase) in Phase::ALL.into_iter().enumerate() {
@@ -369,18 +384,27 @@ fn report(options: &Options) -> Result<usize, String> {
     Ok(above)
 }
 
+/// All in one process, but the verbs path: it needs the device, which would take what is forged for work.
 fn times(newest: &Newest, rounds: usize) -> Result<HashMap<Cell, [f64; 2]>, String> {
-    let mut command = child(Some(newest), &[])?;
-    let output = command.args(["--timed", &rounds.to_string()]).output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        return Err(format!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    let (apart, together): (Vec<Column>, Vec<Column>) = Column::ALL.into_iter().partition(|of| *of == Column::Verbs);
+    let mut cells = HashMap::new();
+    for columns in [together, apart] {
+        let mut command = child(Some(newest), &[])?;
+        command.args(["--timed", &rounds.to_string()]);
+        for column in columns {
+            command.args(["--column", column.to_possible_value().unwrap().get_name()]);
+        }
+        let output = command.output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(format!("{command:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+        }
+        let line = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [column, queue, phase, post, completion] = words[..] else { return None };
+            let cell = (Column::from_str(column, true).ok()?, queue.parse().ok()?, phase.parse().ok()?);
+            Some((cell, [post.parse().ok()?, completion.parse().ok()?]))
+        };
+        cells.extend(String::from_utf8_lossy(&output.stdout).lines().filter_map(line));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [column, queue, phase, post, completion] = words[..] else { return None };
-        let cell = (Column::from_str(column, true).ok()?, queue.parse().ok()?, phase.parse().ok()?);
-        Some((cell, [post.parse().ok()?, completion.parse().ok()?]))
-    };
-    Ok(text.lines().filter_map(line).collect())
+    Ok(cells)
 }

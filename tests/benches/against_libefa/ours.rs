@@ -4,13 +4,15 @@
 //! the caller wants it, and the event with its slice taken out of it. In batches slices are drained out of a vector, and in
 //! runs events are handed to a function that begins with `uncounted_`, which is left out.
 
+use std::ffi::c_void;
+
 use efa_core::memory::{Exposed, PageSize, Pages, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, Peer, RemoteWindow};
 use efa_core::qp::{Depth, Endpoint, Group, MemberId, Srd};
 use efa_core::work::Event;
 use efa_core::{Context, Provider, Token};
 
-use crate::stub::{Forge, Side};
+use crate::still::{Forge, Side};
 use crate::subject::{BATCH, DEPTH, Op, Phase, Queue, Subject};
 
 type Window = RemoteWindow<RemoteReadWrite>;
@@ -170,12 +172,36 @@ fn counted_event_empty_of<P: Provider>(group: &mut Pairs<P>) -> bool {
     group.poll().is_none()
 }
 
+/// What is timed of completions, counted or not: the slices are in the vector then.
+#[inline(never)]
+fn taken<P: Provider>(qp: &mut Endpoint<P>, slices: &mut Slices, count: usize) -> bool {
+    (0..count).all(|_| keep(qp.poll(), slices))
+}
+
+#[inline(never)]
+fn taken_of<P: Provider>(group: &mut Pairs<P>, slices: &mut Slices, count: usize) -> bool {
+    (0..count).all(|_| keep(group.poll().map(|(_, event)| event), slices))
+}
+
+#[inline(always)]
+fn keep(polled: Option<Event>, slices: &mut Slices) -> bool {
+    let buffers = match polled {
+        Some(Event::Sent(done) | Event::Written(done) | Event::Read(done)) => done.buffers,
+        Some(Event::Received(message)) => message.buffers,
+        _ => return false,
+    };
+    let slice = buffers.into_slice();
+    let is_there = slice.is_some();
+    slices.extend(slice);
+    is_there
+}
+
 /// Who does what is posted.
 pub(crate) enum Device {
     /// The device behind the provider, which this drives.
     Driven(Box<dyn Fn()>),
-    /// Nobody: completions are written once this says so.
-    Forged,
+    /// Nobody: completions are written in its stead, to rings that this makes writable.
+    Forged(Box<dyn Fn(*mut c_void, usize)>),
 }
 
 /// Both sides, with what they need.
@@ -191,6 +217,7 @@ struct Sides<P: Provider> {
     many: Vec<Slices>,
     at_b: Slices,
     events: Vec<Event>,
+    timed: bool,
     drive: Option<Box<dyn Fn()>>,
     forge: Option<Forge>,
 }
@@ -201,7 +228,7 @@ enum Measured<P: Provider> {
 }
 
 /// The subject on that device, with its completions there.
-pub(crate) fn subject<P: Provider>(provider: P, queue: Queue, device: Device) -> Box<dyn Subject> {
+pub(crate) fn subject<P: Provider>(provider: P, queue: Queue, device: Device, timed: bool) -> Box<dyn Subject> {
     let ctx = Context::open(provider);
     let pd = ctx.alloc_pd().unwrap();
     let srd = || ctx.require::<Srd>().unwrap();
@@ -241,7 +268,7 @@ pub(crate) fn subject<P: Provider>(provider: P, queue: Queue, device: Device) ->
     let window = window.range(0..BYTES as u64).unwrap();
     let (drive, forge) = match device {
         Device::Driven(drive) => (Some(drive), None),
-        Device::Forged => (None, Some(Forge::new(others, if queue == Queue::Own { 2 } else { 1 }))),
+        Device::Forged(unlock) => (None, Some(Forge::new(others, if queue == Queue::Own { 2 } else { 1 }, &unlock))),
     };
     Box::new(Sides {
         a,
@@ -254,6 +281,7 @@ pub(crate) fn subject<P: Provider>(provider: P, queue: Queue, device: Device) ->
         many: (0..DEPTH / BATCH).map(|_| Vec::with_capacity(BATCH)).collect(),
         at_b: slices(),
         events: Vec::with_capacity(BATCH),
+        timed,
         drive,
         forge,
     })
@@ -336,6 +364,15 @@ impl<P: Provider> Subject for Sides<P> {
 
     fn complete(&mut self, phase: Phase) {
         let (slices, events) = (&mut self.slices, &mut self.events);
+        if self.timed && phase != Phase::Empty {
+            let count = if phase.many() { BATCH } else { 1 };
+            return (0..DEPTH / count).for_each(|_| {
+                assert!(match &mut self.a {
+                    Measured::Alone(a) => taken(a, slices, count),
+                    Measured::InGroup(group, _) => taken_of(group, slices, count),
+                });
+            });
+        }
         let a = match &mut self.a {
             Measured::Alone(a) => a,
             Measured::InGroup(group, member) => {

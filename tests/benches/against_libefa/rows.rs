@@ -36,7 +36,7 @@ use Op::{Read, Recv, Send, Write};
 use Part::{Complete, Post};
 use Queue::{Group, One, Own};
 
-pub(crate) const ROWS: [Row; 29] = [
+pub(crate) const ROWS: [Row; 28] = [
     row("SEND", Own, one(Send), Post, 57.7, 57.7),
     row("SEND, batches of 16", Own, many(Send), Post, 58.6, 58.6),
     row("RDMA write", Own, one(Write), Post, 76.7, 76.7),
@@ -65,5 +65,4 @@ pub(crate) const ROWS: [Row; 29] = [
     row("group: completion of a receive", Group, one(Recv), Complete, 93.0, 93.0),
     row("group: completion of a receive, runs of 16", Group, many(Recv), Complete, 93.8, 93.8),
     row("group: empty poll", Group, Phase::Empty, Complete, 35.0, 35.0),
-    row("group: completion of a receive, its slice taken", Group, Phase::Taken(Recv), Complete, 140.0, 140.0),
 ];

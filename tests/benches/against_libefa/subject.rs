@@ -1,7 +1,7 @@
 //! What is done, by whoever does it.
 
 /// Operations in flight at once: the depth of each queue.
-pub(crate) const DEPTH: usize = 256;
+pub(crate) const DEPTH: usize = 128;
 /// Operations of a batch.
 pub(crate) const BATCH: usize = 16;
 

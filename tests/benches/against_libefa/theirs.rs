@@ -32,19 +32,26 @@ impl Theirs {
         self.symbol(c"drive")
     }
 
-    /// A subject by the extended interface or the classic one; with a reason where there is none.
-    pub(crate) fn subject(self, extended: bool, queue: Queue) -> Box<dyn Subject> {
-        let open: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int, c_int) -> c_int = self.symbol(c"pair_open");
+    /// Makes a completion queue's ring writable, which a program only reads.
+    pub(crate) fn unlock(self, ring: *mut c_void, bytes: usize) {
+        let unlock: unsafe extern "C" fn(*mut c_void, usize) -> c_int = self.symbol(c"unlock");
+        // SAFETY: as it is declared in `libefa.c`: a mapping of this program's that it may write.
+        told(unsafe { unlock(ring, bytes) });
+    }
+
+    /// A subject by the extended interface or the classic one; completions are the device's, or forged.
+    pub(crate) fn subject(self, extended: bool, queue: Queue, forged: bool) -> Box<dyn Subject> {
+        let open: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int, c_int, c_int) -> c_int =
+            self.symbol(c"pair_open");
         let mut pair = std::ptr::null_mut();
         // SAFETY: as it is declared in `libefa.c`; the place is this function's.
-        told(unsafe { open(&mut pair, DEPTH as c_uint, extended.into(), (queue == Queue::One).into()) });
+        told(unsafe { open(&mut pair, DEPTH as c_uint, extended.into(), (queue == Queue::One).into(), forged.into()) });
         Box::new(Pair {
             pair,
             extended,
             prepare: self.symbol(c"pair_prepare"),
             post: self.symbol(c"pair_post"),
-            answer: self.symbol(c"pair_answer"),
-            drive: self.drive(),
+            device: self.symbol(c"pair_device"),
             complete: self.symbol(c"pair_complete"),
             empty: self.symbol(c"pair_empty"),
             clean_up: self.symbol(c"pair_clean_up"),
@@ -61,8 +68,7 @@ struct Pair {
     extended: bool,
     prepare: Call,
     post: unsafe extern "C" fn(*mut c_void, c_int, c_uint) -> c_int,
-    answer: Call,
-    drive: unsafe extern "C" fn() -> c_int,
+    device: Call,
     complete: unsafe extern "C" fn(*mut c_void, c_int, c_uint) -> c_int,
     empty: unsafe extern "C" fn(*mut c_void) -> c_int,
     clean_up: Call,
@@ -98,10 +104,8 @@ impl Subject for Pair {
     fn device(&mut self, phase: Phase) {
         if let Some(op) = phase.op() {
             // SAFETY: as above.
-            told(unsafe { (self.answer)(self.pair, op as c_int) });
+            told(unsafe { (self.device)(self.pair, op as c_int) });
         }
-        // SAFETY: as above.
-        told(unsafe { (self.drive)() });
     }
 
     fn complete(&mut self, phase: Phase) {

@@ -1,5 +1,6 @@
-//! A device that does nothing, and who writes completions in its stead.
+//! A device that does nothing, and who writes completions in its stead: so that what is measured finds the caches as it left them.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -9,8 +10,9 @@ use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, WORDS_PER_QUAD};
-use efa_core::soft::{Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues};
+use efa_core::{
+    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues,
+};
 
 /// Of which of a queue pair's queues a completion is.
 #[derive(Clone, Copy)]
@@ -30,10 +32,13 @@ pub(crate) struct Forge {
 
 impl Forge {
     /// The last queue pair but `qps` has the first `rings` completion queues that were made since the last call.
-    pub(crate) fn new(qps: usize, rings: usize) -> Self {
+    pub(crate) fn new(qps: usize, rings: usize, unlock: &dyn Fn(*mut c_void, usize)) -> Self {
         let mut made = MADE.lock().unwrap();
         let made = std::mem::take(&mut *made);
         let queues = made.qps[made.qps.len() - 1 - qps];
+        for ring in &made.cqs[..rings] {
+            unlock(ring.base.as_ptr().cast(), ring.entries as usize * usize::from(ring.entry_size));
+        }
         Self { queues, rings: made.cqs[..rings].iter().map(|ring| (*ring, 0)).collect(), done: [0; 2] }
     }
 
@@ -89,15 +94,9 @@ fn word<'r>(base: NonNull<AtomicWord>, nth: usize) -> &'r AtomicWord {
     unsafe { word.as_ref() }
 }
 
-/// A software device that takes no turn.
+/// A device that never takes a turn, and of which it is known what queues it made.
 #[derive(Clone)]
-pub(crate) struct Stub(SoftDevice);
-
-impl Stub {
-    pub(crate) fn new() -> Self {
-        Self(SoftDevice::new(Profile::RDMA))
-    }
-}
+pub(crate) struct Still<D>(pub(crate) D);
 
 #[derive(Default)]
 struct Made {
@@ -110,12 +109,14 @@ unsafe impl Send for Made {}
 
 static MADE: Mutex<Made> = Mutex::new(Made { cqs: Vec::new(), qps: Vec::new() });
 
-// SAFETY: the software device's promises, less that it does anything: completions are written, once for each request,
-// by this program, and no memory but the rings is touched.
-unsafe impl Provider for Stub {
-    type Pd = SoftPd;
-    type Cq = SoftCq;
-    type Qp = SoftQp;
+// SAFETY: the device's promises, less that it does anything: completions are written, once for each request, by this program,
+// and no memory but the rings is touched.
+unsafe impl<D: Provider> Provider for Still<D> {
+    type Pd = D::Pd;
+    type Cq = D::Cq;
+    type Qp = D::Qp;
+
+    const BY_CALLS: bool = D::BY_CALLS;
 
     fn name(&self) -> &str {
         self.0.name()
@@ -138,42 +139,51 @@ unsafe impl Provider for Stub {
     fn leaks(&self) -> &Leaks {
         self.0.leaks()
     }
-    fn alloc_pd(&self) -> Result<SoftPd, Error> {
+    fn data_path(&self) -> DataPath {
+        self.0.data_path()
+    }
+    fn announced(&self, qp: &D::Qp) {
+        self.0.announced(qp);
+    }
+    fn collect(&self, cq: &D::Cq) {
+        self.0.collect(cq);
+    }
+    fn alloc_pd(&self) -> Result<D::Pd, Error> {
         self.0.alloc_pd()
     }
-    fn pd_id(pd: &SoftPd) -> PdId {
-        SoftDevice::pd_id(pd)
+    fn pd_id(pd: &D::Pd) -> PdId {
+        D::pd_id(pd)
     }
-    unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
+    unsafe fn reg_mr(&self, pd: &D::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
         unsafe { self.0.reg_mr(pd, memory, init) }
     }
-    fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {
+    fn create_ah(&self, pd: &D::Pd, gid: Gid) -> Result<Ah, Error> {
         self.0.create_ah(pd, gid)
     }
-    fn create_cq(&self, init: &CqInit) -> Result<SoftCq, Error> {
+    fn create_cq(&self, init: &CqInit) -> Result<D::Cq, Error> {
         let cq = self.0.create_cq(init)?;
         MADE.lock().unwrap().cqs.push(self.0.completions(&cq));
         Ok(cq)
     }
-    fn create_qp(&self, pd: &SoftPd, send: &SoftCq, recv: &SoftCq, init: &QpInit) -> Result<SoftQp, Error> {
+    fn create_qp(&self, pd: &D::Pd, send: &D::Cq, recv: &D::Cq, init: &QpInit) -> Result<D::Qp, Error> {
         let qp = self.0.create_qp(pd, send, recv, init)?;
         MADE.lock().unwrap().qps.push(self.0.queues(&qp));
         Ok(qp)
     }
-    fn modify_qp(&self, qp: &mut SoftQp, attr: &QpAttr) -> Result<(), Error> {
+    fn modify_qp(&self, qp: &mut D::Qp, attr: &QpAttr) -> Result<(), Error> {
         self.0.modify_qp(qp, attr)
     }
-    fn query_qp(&self, qp: &SoftQp) -> Result<QpState, Error> {
+    fn query_qp(&self, qp: &D::Qp) -> Result<QpState, Error> {
         self.0.query_qp(qp)
     }
-    fn destroy_qp(&self, qp: &mut SoftQp) -> Result<(), Error> {
+    fn destroy_qp(&self, qp: &mut D::Qp) -> Result<(), Error> {
         self.0.destroy_qp(qp)
     }
-    fn queues(&self, qp: &SoftQp) -> Queues {
+    fn queues(&self, qp: &D::Qp) -> Queues {
         self.0.queues(qp)
     }
-    fn completions(&self, cq: &SoftCq) -> CqRing {
+    fn completions(&self, cq: &D::Cq) -> CqRing {
         self.0.completions(cq)
     }
 }
