@@ -47,7 +47,7 @@ use theirs::Theirs;
 enum Column {
     /// `ibv_post_send`, `ibv_poll_cq`.
     Classic,
-    /// `ibv_wr_*`, `ibv_start_poll`.
+    /// `ibv_wr_*`, `ibv_start_poll`, in a thread domain: without locks.
     Extended,
     Verbs,
     Direct,
