@@ -18,9 +18,9 @@
 #![allow(missing_docs)]
 
 mod callgrind;
+mod forge;
 mod ours;
 mod rows;
-mod still;
 mod subject;
 mod theirs;
 
@@ -34,11 +34,11 @@ use clap::{Parser, ValueEnum};
 use efa_core::DataPath;
 use efa_core::soft::{Profile, SoftDevice};
 use efa_examples::table::Table;
+use efa_tests::still::Still;
 
 use callgrind::{Counted, phase_ends};
 use ours::Device;
 use rows::{Part, ROWS};
-use still::Still;
 use subject::{DEPTH, Phase, Queue, Subject};
 use theirs::Theirs;
 

@@ -12,7 +12,7 @@ use efa_core::qp::{Depth, Endpoint, Group, MemberId, Srd};
 use efa_core::work::Event;
 use efa_core::{Context, Provider, Token};
 
-use crate::still::{Forge, Side};
+use crate::forge::{Forge, Side};
 use crate::subject::{BATCH, DEPTH, Op, Phase, Queue, Subject};
 
 type Window = RemoteWindow<RemoteReadWrite>;

@@ -1,18 +1,13 @@
-//! A device that does nothing, and who writes completions in its stead: so that what is measured finds the caches as it left them.
+//! Who writes completions in the device's stead: so that what is measured finds the caches as it left them.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use efa_core::entry::{completion_flags as flags, control1};
-use efa_core::memory::{Mr, RawMemory};
-use efa_core::peer::Ah;
-use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, WORDS_PER_QUAD};
-use efa_core::{
-    Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues,
-};
+use efa_core::{CqRing, Queues};
+use efa_tests::still;
 
 /// Of which of a queue pair's queues a completion is.
 #[derive(Clone, Copy)]
@@ -33,8 +28,7 @@ pub(crate) struct Forge {
 impl Forge {
     /// The last queue pair but `qps` has the first `rings` completion queues that were made since the last call.
     pub(crate) fn new(qps: usize, rings: usize, unlock: &dyn Fn(*mut c_void, usize)) -> Self {
-        let mut made = MADE.lock().unwrap();
-        let made = std::mem::take(&mut *made);
+        let made = still::take_made();
         let queues = made.qps[made.qps.len() - 1 - qps];
         for ring in &made.cqs[..rings] {
             unlock(ring.base.as_ptr().cast(), ring.entries as usize * usize::from(ring.entry_size));
@@ -92,98 +86,4 @@ fn word<'r>(base: NonNull<AtomicWord>, nth: usize) -> &'r AtomicWord {
     let word = unsafe { base.add(nth * WORDS_PER_QUAD) };
     // SAFETY: the ring's queue lives as long as this program uses it; words are atomic.
     unsafe { word.as_ref() }
-}
-
-/// A device that never takes a turn, and of which it is known what queues it made.
-#[derive(Clone)]
-pub(crate) struct Still<D>(pub(crate) D);
-
-#[derive(Default)]
-struct Made {
-    cqs: Vec<CqRing>,
-    qps: Vec<Queues>,
-}
-
-// SAFETY: rings, of which this program's one thread uses the words.
-unsafe impl Send for Made {}
-
-static MADE: Mutex<Made> = Mutex::new(Made { cqs: Vec::new(), qps: Vec::new() });
-
-// SAFETY: the device's promises, less that it does anything: completions are written, once for each request, by this program,
-// and no memory but the rings is touched.
-unsafe impl<D: Provider> Provider for Still<D> {
-    type Pd = D::Pd;
-    type Cq = D::Cq;
-    type Qp = D::Qp;
-
-    const BY_CALLS: bool = D::BY_CALLS;
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn device_id(&self) -> DeviceId {
-        self.0.device_id()
-    }
-    fn caps(&self) -> Caps {
-        self.0.caps()
-    }
-    fn limits(&self) -> Limits {
-        self.0.limits()
-    }
-    fn gid(&self) -> Gid {
-        self.0.gid()
-    }
-    fn entropy(&self) -> u64 {
-        self.0.entropy()
-    }
-    fn leaks(&self) -> &Leaks {
-        self.0.leaks()
-    }
-    fn data_path(&self) -> DataPath {
-        self.0.data_path()
-    }
-    fn announced(&self, qp: &D::Qp) {
-        self.0.announced(qp);
-    }
-    fn collect(&self, cq: &D::Cq) {
-        self.0.collect(cq);
-    }
-    fn alloc_pd(&self) -> Result<D::Pd, Error> {
-        self.0.alloc_pd()
-    }
-    fn pd_id(pd: &D::Pd) -> PdId {
-        D::pd_id(pd)
-    }
-    unsafe fn reg_mr(&self, pd: &D::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
-        // SAFETY: by the caller's word.
-        unsafe { self.0.reg_mr(pd, memory, init) }
-    }
-    fn create_ah(&self, pd: &D::Pd, gid: Gid) -> Result<Ah, Error> {
-        self.0.create_ah(pd, gid)
-    }
-    fn create_cq(&self, init: &CqInit) -> Result<D::Cq, Error> {
-        let cq = self.0.create_cq(init)?;
-        MADE.lock().unwrap().cqs.push(self.0.completions(&cq));
-        Ok(cq)
-    }
-    fn create_qp(&self, pd: &D::Pd, send: &D::Cq, recv: &D::Cq, init: &QpInit) -> Result<D::Qp, Error> {
-        let qp = self.0.create_qp(pd, send, recv, init)?;
-        MADE.lock().unwrap().qps.push(self.0.queues(&qp));
-        Ok(qp)
-    }
-    fn modify_qp(&self, qp: &mut D::Qp, attr: &QpAttr) -> Result<(), Error> {
-        self.0.modify_qp(qp, attr)
-    }
-    fn query_qp(&self, qp: &D::Qp) -> Result<QpState, Error> {
-        self.0.query_qp(qp)
-    }
-    fn destroy_qp(&self, qp: &mut D::Qp) -> Result<(), Error> {
-        self.0.destroy_qp(qp)
-    }
-    fn queues(&self, qp: &D::Qp) -> Queues {
-        self.0.queues(qp)
-    }
-    fn completions(&self, cq: &D::Cq) -> CqRing {
-        self.0.completions(cq)
-    }
 }
