@@ -45,6 +45,8 @@ use theirs::Theirs;
 /// Who does it: a column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Debug)]
 enum Column {
+    /// `fi_send`, `fi_cq_read` of `efa-direct`, for one thread.
+    Libfabric,
     /// `ibv_post_send`, `ibv_poll_cq`.
     Classic,
     /// `ibv_wr_*`, `ibv_start_poll`, in a thread domain: without locks.
@@ -55,10 +57,11 @@ enum Column {
 }
 
 impl Column {
-    const ALL: [Self; 5] = [Self::Classic, Self::Extended, Self::Verbs, Self::Direct, Self::Core];
+    const ALL: [Self; 6] = [Self::Libfabric, Self::Classic, Self::Extended, Self::Verbs, Self::Direct, Self::Core];
 
     fn name(self) -> &'static str {
         match self {
+            Self::Libfabric => "libfabric",
             Self::Classic => "libefa classic",
             Self::Extended => "libefa extended",
             Self::Verbs => "efa-os verbs",
@@ -68,7 +71,7 @@ impl Column {
     }
 
     fn is_theirs(self) -> bool {
-        matches!(self, Self::Classic | Self::Extended)
+        matches!(self, Self::Libfabric | Self::Classic | Self::Extended)
     }
 
     /// Where its completions may arrive.
@@ -90,8 +93,9 @@ impl Column {
         let open = |path| efa_os::list().unwrap().into_iter().next().expect("a device").open_with(path).unwrap();
         let driven = || Device::Driven(Box::new(drive()));
         match self {
-            Self::Classic => theirs().subject(false, queue, timed),
-            Self::Extended => theirs().subject(true, queue, timed),
+            Self::Libfabric => theirs().subject(false, true, queue, false),
+            Self::Classic => theirs().subject(false, false, queue, timed),
+            Self::Extended => theirs().subject(true, true, queue, timed),
             Self::Verbs => ours::subject(open(DataPath::Verbs), queue, driven(), timed),
             Self::Direct if timed => {
                 drive()();
@@ -228,7 +232,9 @@ fn be_timed(rounds: usize, columns: &[Column], theirs: Option<Theirs>) {
 struct Newest {
     libraries: PathBuf,
     runner: PathBuf,
-    library: PathBuf,
+    /// `libefa.c` and `libfabric.c`, compiled.
+    libefa: PathBuf,
+    libfabric: Result<PathBuf, String>,
 }
 
 impl Newest {
@@ -240,37 +246,43 @@ impl Newest {
             return Err("no newer rdma-core: tests/softefa/newest target/newest-rdma-core gets it".to_owned());
         }
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let library = target.join("benches/against_libefa.so");
-        let compiled = Command::new("cc")
-            .args([
-                "-std=gnu11",
-                "-O2",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-shared",
-                "-fPIC",
-                "-Wl,--allow-shlib-undefined",
-            ])
-            .arg("-I")
-            .arg(root.join("usr/include"))
-            .arg("-L")
-            .arg(&libraries)
-            .arg("-o")
-            .arg(&library)
-            .arg(here.join("benches/against_libefa/libefa.c"))
-            .args(["-lefa", "-libverbs"])
-            .output()
-            .map_err(|error| format!("cc: {error}"))?;
-        if !compiled.status.success() {
-            return Err(String::from_utf8_lossy(&compiled.stderr).into_owned());
+        let compile = |name: &str, linked: &[&str]| {
+            let library = target.join(format!("benches/against_{name}.so"));
+            let compiled = Command::new("cc")
+                .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"])
+                .arg("-I")
+                .arg(root.join("usr/include"))
+                .arg("-L")
+                .arg(&libraries)
+                .args(["-Wl,--allow-shlib-undefined", "-o"])
+                .arg(&library)
+                .arg(here.join("benches/against_libefa").join(name).with_extension("c"))
+                .args(linked)
+                .output()
+                .map_err(|error| format!("cc: {error}"))?;
+            let said = String::from_utf8_lossy(&compiled.stderr);
+            if compiled.status.success() { Ok(library) } else { Err(format!("{name}.c: {said}")) }
+        };
+        let libfabric = if root.join("usr/include/rdma/fabric.h").exists() {
+            Ok(compile("libfabric", &["-lfabric"])?)
+        } else {
+            Err("no libfabric beside that rdma-core".to_owned())
+        };
+        let libefa = compile("libefa", &["-lefa", "-libverbs"])?;
+        Ok(Self { libraries, runner: here.join("softefa/run"), libefa, libfabric })
+    }
+
+    /// What a column is loaded from, if it can be.
+    fn library(&self, column: Column) -> Result<&Path, &str> {
+        match column {
+            Column::Libfabric => self.libfabric.as_deref().map_err(String::as_str),
+            _ => Ok(&self.libefa),
         }
-        Ok(Self { libraries, runner: here.join("softefa/run"), library })
     }
 }
 
 /// This very program as a child, under valgrind if that is said, on softefa if there is anything to run it on.
-fn child(newest: Option<&Newest>, valgrind: &[String]) -> Result<Command, String> {
+fn child(newest: Option<&Newest>, column: Column, valgrind: &[String]) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut words: Vec<std::ffi::OsString> = Vec::new();
     words.extend(newest.map(|newest| newest.runner.clone().into()));
@@ -289,8 +301,10 @@ fn child(newest: Option<&Newest>, valgrind: &[String]) -> Result<Command, String
     command.env("LD_BIND_NOW", "1");
     if let Some(newest) = newest {
         command.env("IBV_DRIVERS", newest.libraries.join("libibverbs/libefa"));
+        // libfabric has RDMA only with a device of all kinds of it.
+        command.env("SOFTEFA_PROFILE", "unsolicited");
         command.envs([("SOFTEFA_FABRIC", "none"), ("SOFTEFA_SHUFFLE", "0"), ("SOFTEFA_DEVICES", "1")]);
-        command.arg("--library").arg(&newest.library);
+        command.arg("--library").arg(newest.library(column)?);
     }
     Ok(command)
 }
@@ -307,8 +321,17 @@ fn report(options: &Options) -> Result<usize, String> {
         println!("skipped: all but core on its stub: {why}");
     }
     let newest = newest.ok();
-    let columns: Vec<Column> =
-        Column::ALL.into_iter().filter(|column| newest.is_some() || *column == Column::Core).collect();
+    let mut columns = Vec::new();
+    for column in Column::ALL {
+        match &newest {
+            Some(newest) => match newest.library(column) {
+                Ok(_) => columns.push(column),
+                Err(why) => println!("skipped: {}: {why}", column.name()),
+            },
+            None if column == Column::Core => columns.push(column),
+            None => {}
+        }
+    }
 
     let mut counts: HashMap<Cell, Counted> = HashMap::new();
     for column in &columns {
@@ -317,19 +340,27 @@ fn report(options: &Options) -> Result<usize, String> {
             let name = column.to_possible_value().unwrap().get_name().to_owned();
             let folder = results.join(format!("callgrind-{name}-{queue}"));
             let on = newest.as_ref().filter(|_| *column != Column::Core);
-            let mut command = child(on, &callgrind::valgrind(&folder))?;
+            let mut command = child(on, *column, &callgrind::valgrind(&folder))?;
             command.args(["--counted", &name, &queue.to_string()]);
             let counted = callgrind::run(command, &folder)?;
             counts.extend(counted.into_iter().enumerate().map(|(phase, counted)| ((*column, queue, phase), counted)));
         }
     }
     let times = match &newest {
-        Some(newest) => times(newest, if options.quick { 50 } else { 1000 })?,
+        Some(newest) => times(newest, &columns, if options.quick { 50 } else { 1000 })?,
         None => HashMap::new(),
     };
 
-    let mut table =
-        Table::new(["instructions, nanoseconds", "classic", "extended", "verbs", "direct", "core", "ratio"]);
+    let mut table = Table::new([
+        "instructions, nanoseconds",
+        "libfabric",
+        "classic",
+        "extended",
+        "verbs",
+        "direct",
+        "core",
+        "ratio",
+    ]);
     let mut csv = "operation,column,instructions,nanoseconds\n".to_owned();
     let mut above = 0;
     for row in &ROWS {
@@ -384,12 +415,14 @@ fn report(options: &Options) -> Result<usize, String> {
     Ok(above)
 }
 
-/// All in one process, but the verbs path: it needs the device, which would take what is forged for work.
-fn times(newest: &Newest, rounds: usize) -> Result<HashMap<Cell, [f64; 2]>, String> {
-    let (apart, together): (Vec<Column>, Vec<Column>) = Column::ALL.into_iter().partition(|of| *of == Column::Verbs);
+/// Those whose completions can be forged in one process; the others need the device, which would take what is forged for
+/// work, and so each has one of its own.
+fn times(newest: &Newest, columns: &[Column], rounds: usize) -> Result<HashMap<Cell, [f64; 2]>, String> {
+    let (apart, together): (Vec<Column>, Vec<Column>) =
+        columns.iter().partition(|column| matches!(column, Column::Verbs | Column::Libfabric));
     let mut cells = HashMap::new();
-    for columns in [together, apart] {
-        let mut command = child(Some(newest), &[])?;
+    for columns in std::iter::once(&together[..]).chain(apart.chunks(1)) {
+        let mut command = child(Some(newest), columns[0], &[])?;
         command.args(["--timed", &rounds.to_string()]);
         for column in columns {
             command.args(["--column", column.to_possible_value().unwrap().get_name()]);

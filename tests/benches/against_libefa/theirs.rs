@@ -1,4 +1,4 @@
-//! The work by libibverbs and libefa, in C: `libefa.c`, which is compiled when the benchmark runs.
+//! The work in C, which is compiled when the benchmark runs: `libefa.c` by libibverbs and libefa, `libfabric.c` by libfabric.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::path::Path;
@@ -39,8 +39,8 @@ impl Theirs {
         told(unsafe { unlock(ring, bytes) });
     }
 
-    /// A subject by the extended interface or the classic one; completions are the device's, or forged.
-    pub(crate) fn subject(self, extended: bool, queue: Queue, forged: bool) -> Box<dyn Subject> {
+    /// A subject by libefa's extended interface or another one, with RDMA or without; completions are the device's, or forged.
+    pub(crate) fn subject(self, extended: bool, rdma: bool, queue: Queue, forged: bool) -> Box<dyn Subject> {
         let open: unsafe extern "C" fn(*mut *mut c_void, c_uint, c_int, c_int, c_int) -> c_int =
             self.symbol(c"pair_open");
         let mut pair = std::ptr::null_mut();
@@ -48,7 +48,7 @@ impl Theirs {
         told(unsafe { open(&mut pair, DEPTH as c_uint, extended.into(), (queue == Queue::One).into(), forged.into()) });
         Box::new(Pair {
             pair,
-            extended,
+            rdma,
             prepare: self.symbol(c"pair_prepare"),
             post: self.symbol(c"pair_post"),
             device: self.symbol(c"pair_device"),
@@ -65,7 +65,7 @@ fn told(line: c_int) {
 
 struct Pair {
     pair: *mut c_void,
-    extended: bool,
+    rdma: bool,
     prepare: Call,
     post: unsafe extern "C" fn(*mut c_void, c_int, c_uint) -> c_int,
     device: Call,
@@ -81,7 +81,7 @@ fn batch(phase: Phase) -> c_uint {
 impl Subject for Pair {
     fn does(&self, phase: Phase) -> bool {
         match phase {
-            Phase::Done { op: Op::Write | Op::Read, .. } => self.extended,
+            Phase::Done { op: Op::Write | Op::Read, .. } => self.rdma,
             Phase::Taken(_) => false,
             _ => true,
         }

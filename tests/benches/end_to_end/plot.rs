@@ -19,10 +19,11 @@ pub(crate) fn draw(rows: &[(&'static str, Row)], folder: &Path) -> Result<(), Fa
     let failed = |error: DrawingAreaErrorKind<std::io::Error>| Fault::Store(std::io::Error::other(error.to_string()));
     let latency = |row: &Row| row.latency.p50.as_nanos() as f64;
     let time = |nanos: &f64| Time(std::time::Duration::from_nanos(*nanos as u64)).to_string();
-    chart(rows, &folder.join(LATENCY), "latency, p50", latency, &time).map_err(failed)?;
+    chart(rows, &folder.join(LATENCY), "latency, p50", latency, &time, SeriesLabelPosition::UpperLeft)
+        .map_err(failed)?;
     let bandwidth = |row: &Row| row.rate.per_second * row.size as f64;
     let rate = |per_second: &f64| Rate { per_second: *per_second }.bytes().to_string();
-    chart(rows, &folder.join(BANDWIDTH), "bandwidth", bandwidth, &rate).map_err(failed)
+    chart(rows, &folder.join(BANDWIDTH), "bandwidth", bandwidth, &rate, SeriesLabelPosition::LowerRight).map_err(failed)
 }
 
 /// Lines over size, both axes logarithmic: one for each operation, solid within one process, thin between two.
@@ -32,6 +33,7 @@ fn chart(
     title: &str,
     value: impl Fn(&Row) -> f64,
     label: &dyn Fn(&f64) -> String,
+    legend: SeriesLabelPosition,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let values = || rows.iter().map(|(_, row)| value(row)).filter(|value| *value > 0.0);
     let sizes = || rows.iter().map(|(_, row)| row.size as f64);
@@ -66,6 +68,6 @@ fn chart(
             }
         }
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
+    chart.configure_series_labels().position(legend).background_style(WHITE).border_style(BLACK).draw()?;
     area.present()
 }
