@@ -204,7 +204,21 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
 
     #[inline(always)]
     fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
+        if P::BY_CALLS && self.by_calls {
+            return self.poll_by_calls();
+        }
+        self.poll_collected()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_by_calls(&mut self) -> Option<(MemberId, Event)> {
         self.collect();
+        self.poll_collected()
+    }
+
+    #[inline(always)]
+    fn poll_collected(&mut self) -> Option<(MemberId, Event)> {
         let Some(seen) = self.queue.peek() else { return self.nothing() };
         let taken = self.queue.consume(seen, || {});
         if let Some(entry) = self.queue.plain(taken).filter(|_| self.left_over == 0) {
@@ -224,17 +238,10 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     }
 
     /// Has its completion queue filled, where that takes calls.
-    #[inline(always)]
     fn collect(&mut self) {
         if P::BY_CALLS && self.by_calls {
-            self.collect_by_calls();
+            self.provider.collect(&self.cq);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn collect_by_calls(&mut self) {
-        self.provider.collect(&self.cq);
     }
 
     #[inline(always)]

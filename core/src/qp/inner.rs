@@ -160,10 +160,16 @@ impl<P: Provider> Inner<P> {
         self.provider.unsolicited_read(&self.handles.qp);
     }
 
+    /// Whether operations go by a library's calls.
+    #[inline(always)]
+    pub(crate) fn goes_by_calls(&self) -> bool {
+        P::BY_CALLS && self.by_calls
+    }
+
     /// Hands on what was announced, where that takes calls.
     #[inline(always)]
     pub(crate) fn hand_on(&mut self) {
-        if P::BY_CALLS && self.by_calls {
+        if self.goes_by_calls() {
             self.hand_on_by_calls();
         }
     }
@@ -198,15 +204,9 @@ impl<P: Provider> Inner<P> {
     /// Has its own completion queues filled, where that takes calls.
     #[inline(always)]
     pub(crate) fn collect(&mut self) {
-        if P::BY_CALLS && self.by_calls {
-            self.collect_by_calls();
+        if !self.goes_by_calls() {
+            return;
         }
-    }
-
-    /// Apart, as a call in the middle of a poll costs it registers.
-    #[cold]
-    #[inline(never)]
-    fn collect_by_calls(&mut self) {
         match self.completions.are {
             Are::Two => {
                 self.provider.collect(&self.handles.send);

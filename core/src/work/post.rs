@@ -66,10 +66,10 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         if let Err(error) = operation.check(&self.inner.identity) {
             return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
         }
-        self.inner.ring_forgotten();
         if self.inner.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.inner.why_full()));
         }
+        self.inner.ring_forgotten();
         let parts = operation.into_parts();
         let written = self.inner.send.write(token.0, parts);
         debug_assert!(written, "there was room");
@@ -154,13 +154,12 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 impl<P: Provider> Inner<P> {
     /// Why an operation is refused that cannot be posted here: that there is no room comes first.
     #[cold]
-    pub(super) fn why_refused(&mut self, error: Error) -> Error {
+    pub(super) fn why_refused(&self, error: Error) -> Error {
         if self.send.is_full() { self.why_full() } else { error }
     }
 
     #[cold]
-    pub(super) fn why_full(&mut self) -> Error {
-        self.hand_on();
+    pub(super) fn why_full(&self) -> Error {
         if self.send.has_failed() {
             return Error::QueueFailed;
         }
