@@ -63,11 +63,11 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanSend,
     {
-        if let Err(error) = operation.check(&self.inner.identity) {
-            return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
-        }
         if self.inner.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.inner.why_full()));
+        }
+        if let Err(error) = operation.check(&self.inner.identity) {
+            return Err(Refused::new(operation.into_source(), error));
         }
         self.inner.ring_forgotten();
         let parts = operation.into_parts();
@@ -152,12 +152,6 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Why an operation is refused that cannot be posted here: that there is no room comes first.
-    #[cold]
-    pub(super) fn why_refused(&self, error: Error) -> Error {
-        if self.send.is_full() { self.why_full() } else { error }
-    }
-
     #[cold]
     pub(super) fn why_full(&self) -> Error {
         if self.send.has_failed() {
