@@ -71,12 +71,6 @@ fn run(options: &Options) -> Result<bool, Fault> {
     let results = results()?;
     println!("{}\n", Description(&Context::open(SoftDevice::new(Profile::RDMA))));
 
-    let mut rows = sizes::in_one_process(options)?;
-    rows.extend(sizes::between_two(options)?);
-    println!("{}", sizes::table(&rows));
-    plot::draw(&rows, &results)?;
-    write(&results.join("end_to_end.csv"), &sizes::csv(&rows))?;
-
     let mut report = Report::new();
     let mut allocations = rates::run(options, &mut report);
     allocations += peers::run(options, &mut report)?;
@@ -84,6 +78,15 @@ fn run(options: &Options) -> Result<bool, Fault> {
     memory::run(&mut report)?;
     println!("{}", report.table);
     write(&results.join("end_to_end-more.csv"), &report.csv)?;
+
+    let mut rows = sizes::in_one_process(options)?;
+    println!("{}", sizes::table(&rows));
+    // Last, as it takes long where others use the processors too.
+    let between = sizes::between_two(options)?;
+    println!("{}", sizes::table(&between));
+    rows.extend(between);
+    plot::draw(&rows, &results)?;
+    write(&results.join("end_to_end.csv"), &sizes::csv(&rows))?;
     for file in ["end_to_end.csv", "end_to_end-more.csv", plot::LATENCY, plot::BANDWIDTH] {
         println!("{}", results.join(file).display());
     }

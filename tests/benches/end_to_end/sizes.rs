@@ -28,7 +28,7 @@ pub(crate) const OPERATIONS: [Operation; 4] = [Operation::Send, Operation::Write
 fn pingpong_options(options: &Options) -> pingpong::Options {
     pingpong::Options {
         operations: OPERATIONS.to_vec(),
-        iterations: if options.quick { 300 } else { 20_000 },
+        iterations: if options.quick { 300 } else { 5_000 },
         max_size: match options {
             Options { quick: true, .. } => 1 << 16,
             Options { all: true, .. } => 1 << 30,
