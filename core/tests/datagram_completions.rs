@@ -34,7 +34,7 @@ fn r01_a_ud_queue_pair_is_made_and_moved_with_exactly_its_attributes() {
     let init = device.last_init();
     assert_eq!((init.qp_type, init.ops.bits(), init.unsolicited), (QpType::Ud, 0b1100, false));
     assert_eq!((device.last_move().state, device.last_move().mask), (QpState::Rts, Mask::STATE | Mask::SQ_PSN));
-    let err = qp.reset().unwrap().error().unwrap();
+    let err = qp.reset().unwrap().prepare().unwrap().error().unwrap();
     assert_eq!((device.last_move().state, device.last_move().mask), (QpState::Err, Mask::STATE));
     device.refuse_modify(22);
     assert_eq!(err.reset().unwrap_err().into_inner().qpn(), Qpn(QPN));

@@ -391,10 +391,10 @@ fn r23_an_unknown_senders_datagram_names_its_gid_and_a_table_finds_the_known() {
 }
 
 #[test]
-fn r01_ud_goes_to_err_from_reset_too_and_back() {
+fn r01_ud_goes_to_err_from_init_on_and_back() {
     let ctx = context(Profile::NONE);
     let pd = ctx.alloc_pd().unwrap();
-    let made = || pd.create_qp(required::<_, Ud>(&ctx), DEPTH).unwrap();
+    let made = || pd.create_qp(required::<_, Ud>(&ctx), DEPTH).unwrap().init(InitAttr::new(Qkey(1))).unwrap();
     let any: AnyQueuePair<SoftDevice, Ud> = made().error().unwrap().into();
     assert_eq!(any.state(), QpState::Err);
     let _ = any.into_err().unwrap().error().unwrap().reset().unwrap().prepare().unwrap();

@@ -6,8 +6,12 @@
 
 mod calls;
 mod completions;
+mod guest;
 mod input;
 mod link;
+#[allow(dead_code)] // a driver, of which the function's tests use more
+#[path = "../../tests/vm/tests/driver/machine.rs"]
+mod machine;
 #[path = "../../core/tests/model/program/mod.rs"]
 mod program;
 #[allow(dead_code, unsafe_code)] // a provider, of which core's tests use more
@@ -18,6 +22,7 @@ mod wire;
 
 pub use calls::calls;
 pub use completions::completions;
+pub use guest::guest;
 pub use link::link;
 pub use requests::requests;
 pub use wire::{endpoint, frames};

@@ -200,3 +200,40 @@ fn the_requests_corpus_holds_and_comes_to_everything() {
     ];
     replay_all("requests", efa_fuzz::requests, &expected);
 }
+
+#[test]
+fn the_guest_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "a bad opcode",
+        "a completion queue destroyed",
+        "a completion queue made",
+        "a domain destroyed",
+        "a domain made",
+        "a doorbell rung",
+        "a feature asked for",
+        "a feature set",
+        "a malformed command",
+        "a page of doorbells destroyed",
+        "a page of doorbells made",
+        "a queue pair asked for",
+        "a queue pair destroyed",
+        "a queue pair made",
+        "a queue pair moved",
+        "a register written",
+        "an address handle destroyed",
+        "an address handle made",
+        "an entry posted",
+        "an event queue destroyed",
+        "an event queue made",
+        "an illegal parameter",
+        "an unsupported command",
+        "counters asked for",
+        "memory deregistered",
+        "memory registered",
+        "memory taken away",
+        "memory that is not there",
+        "memory written",
+        "no resource",
+    ];
+    replay_all("guest", efa_fuzz::guest, &expected);
+}

@@ -84,7 +84,7 @@ fn a_queue_pair_that_another_thread_asks_about_while_it_moves_posts_in_the_state
             // More than there are processors: an answer may come late by as long as its thread did not run.
             (0..4).for_each(|_| drop(scope.spawn(asks)));
             let moves = scope.spawn(|| {
-                for round in 0..2000 {
+                for round in 0..common::rounds(2000) {
                     let qp = pd.create_qp(ctx.require::<Basic>().unwrap(), Depth::new(4, 4)).unwrap();
                     asked.store(qp.qpn().0.into(), Ordering::Relaxed);
                     let qp = qp.init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();

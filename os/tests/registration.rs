@@ -19,26 +19,56 @@ use efa_core::work::Event;
 use efa_core::{Context, Error, MrInit, ProtectionDomain, Provider, Token, Verb};
 use efa_os::{Device, DmaBufFile, HugePageSize, HugePages};
 
-/// What a driver exports for a device, as far as tests/softefa knows: a file in memory.
+/// What a driver exports for a device: a file in memory, which is enough for tests/softefa, or a dma-buf of such a file's pages.
 fn exported(len: u64) -> (File, OwnedFd) {
     // SAFETY: a name that ends.
-    let number = unsafe { libc::memfd_create(c"exported".as_ptr(), libc::MFD_CLOEXEC) };
+    let number = unsafe { libc::memfd_create(c"exported".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     assert!(number >= 0);
     // SAFETY: made just now.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
     file.set_len(len).unwrap();
-    let other = file.try_clone().unwrap().into();
+    let other = match File::open(UDMABUF) {
+        Ok(exporter) if !is_softefa() => dma_buf(&exporter, &file, len),
+        _ => file.try_clone().unwrap().into(),
+    };
     (file, other)
 }
 
+/// Linux's exporter of a file's pages.
+const UDMABUF: &str = "/dev/udmabuf";
+
+/// A dma-buf of a whole file in memory.
+fn dma_buf(exporter: &File, file: &File, len: u64) -> OwnedFd {
+    #[repr(C)]
+    struct Create {
+        memfd: u32,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    const UDMABUF_CREATE: u64 = 0x4018_7542;
+    let create = Create { memfd: file.as_raw_fd() as u32, flags: libc::FD_CLOEXEC as u32, offset: 0, size: len };
+    // SAFETY: it takes a number. The exporter wants a file that does not shrink.
+    let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+    assert_eq!(sealed, 0);
+    // SAFETY: the structure that the call takes, which lives until it returns.
+    let number = unsafe { libc::ioctl(exporter.as_raw_fd(), UDMABUF_CREATE, &raw const create) };
+    assert!(number >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: made just now.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+fn is_softefa() -> bool {
+    std::env::var_os("LD_PRELOAD").is_some_and(|preloaded| preloaded.to_string_lossy().contains("softefa"))
+}
+
 /// Real hardware takes a file in memory for no dma-buf.
-fn is_software(ctx: &Context<Device>, test: &str) -> bool {
-    let software =
-        std::env::var_os("LD_PRELOAD").is_some_and(|preloaded| preloaded.to_string_lossy().contains("softefa"));
-    if !software {
+fn has_exporter(ctx: &Context<Device>, test: &str) -> bool {
+    let has = is_softefa() || File::open(UDMABUF).is_ok();
+    if !has {
         skipped(test, &format!("{} is hardware, and nobody here exports memory to it", ctx.name()));
     }
-    software
+    has
 }
 
 /// To be posted: nobody but the test reaches these files.
@@ -56,7 +86,7 @@ fn bytes(file: &File, offset: u64, len: usize) -> Vec<u8> {
 #[test]
 fn a_message_is_sent_from_and_received_into_memory_that_the_cpu_does_not_see() {
     on_each_path("opaque messages", |[a, b]| {
-        if !is_software(&a, "opaque messages") {
+        if !has_exporter(&a, "opaque messages") {
             return;
         }
         let (a_pd, b_pd) = (a.alloc_pd().unwrap(), b.alloc_pd().unwrap());
@@ -107,7 +137,7 @@ fn a_message_is_sent_from_and_received_into_memory_that_the_cpu_does_not_see() {
 fn peers_write_and_read_memory_that_the_cpu_does_not_see() {
     type Rdma = Srd<{ ops::SEND | ops::RDMA_READ | ops::RDMA_WRITE | ops::RDMA_WRITE_WITH_IMM }, Solicited>;
     on_each_path("opaque rdma", |contexts| {
-        if !is_software(&contexts[0], "opaque rdma") || !has_writes(&contexts, "opaque rdma") {
+        if !has_exporter(&contexts[0], "opaque rdma") || !has_writes(&contexts, "opaque rdma") {
             return;
         }
         let [a, b] = contexts;
@@ -166,7 +196,7 @@ fn peers_write_and_read_memory_that_the_cpu_does_not_see() {
 #[test]
 fn a_file_that_is_refused_comes_back_and_its_error_says_why() {
     on_each_path("refused files", |[ctx, _]| {
-        if !is_software(&ctx, "refused files") {
+        if !has_exporter(&ctx, "refused files") {
             return;
         }
         let pd = ctx.alloc_pd().unwrap();

@@ -8,7 +8,7 @@ mod common;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::on_each_path;
+use common::{on_each_path, rounds};
 use efa_core::Token;
 use efa_core::qp::{Depth, SendOnly};
 
@@ -23,11 +23,11 @@ fn resources() -> (usize, usize, usize) {
 
 #[test]
 fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() {
-    let lives: u32 = std::env::var("EFA_OS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    let lives = rounds(300);
     on_each_path("soak", |[ctx, _]| {
         let path = ctx.data_path();
         drop(ctx);
-        let rounds = AtomicU32::new(0);
+        let count = AtomicU32::new(0);
         let round = || {
             for listed in efa_os::list().unwrap() {
                 let ctx = efa_core::Context::open(listed.open_with(path).unwrap());
@@ -44,7 +44,7 @@ fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() 
                 assert!(waiting.arm().unwrap().is_none());
                 let (to_waiting, _) = efa_core::connect::introduce(&endpoint, &waiting).unwrap();
                 endpoint.post(to_waiting.send_inline(b"hello"), Token(4)).unwrap();
-                let nth = rounds.fetch_add(1, Ordering::Relaxed);
+                let nth = count.fetch_add(1, Ordering::Relaxed);
                 if !nth.is_multiple_of(3) {
                     while endpoint.in_flight() > 1 {
                         endpoint.poll();

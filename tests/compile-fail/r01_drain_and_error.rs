@@ -1,7 +1,7 @@
 //! R01: SQD is reached from RTS and SQD only, ERR from every state but RESET.
 
 use efa_core::Provider;
-use efa_core::qp::{Err, Init, QueuePair, Reset, Rtr, Sqe, Srd};
+use efa_core::qp::{Err, Init, QueuePair, Reset, Rtr, Sqe, Srd, Ud};
 
 fn from_reset<P: Provider>(qp: QueuePair<P, Reset, Srd>) {
     let _ = qp.drain();
@@ -24,6 +24,10 @@ fn from_err<P: Provider>(qp: QueuePair<P, Err, Srd>) {
 }
 
 fn error_from_reset<P: Provider>(qp: QueuePair<P, Reset, Srd>) {
+    let _ = qp.error();
+}
+
+fn datagrams_error_from_reset<P: Provider>(qp: QueuePair<P, Reset, Ud>) {
     let _ = qp.error();
 }
 

@@ -129,12 +129,12 @@ fn retries<P: Provider>(qp: QueuePair<P, Rtr, Srd>, token: Granted<SetRnrRetry>)
 }
 
 fn datagrams<P: Provider>(
-    reset: QueuePair<P, Reset, Ud>,
+    init: QueuePair<P, Init, Ud>,
     rtr: QueuePair<P, Rtr, Ud>,
     peer: &Peer<Mutual, Datagram>,
     mut slice: impl FnMut() -> Slice,
 ) -> Result<(), Error> {
-    let any: AnyQueuePair<P, Ud> = reset.error()?.into();
+    let any: AnyQueuePair<P, Ud> = init.error()?.into();
     let mut qp = rtr.rts(RtsAttr::new().psn(7))?;
     qp.post(peer.send(slice()), Token(0))?;
     qp.post(peer.send([slice(), slice()]).imm(1), Token(0))?;

@@ -20,7 +20,7 @@
 //! | `Srd<{ ops::ALL }, Unsolicited>` | the same, with writes that consume no receive | SRD queue pairs of that kind |
 //! | [`Ud`] | SEND, on a best effort | UD queue pairs |
 //!
-//! A UD queue pair goes to ERR from RESET too, and takes no [RNR retry](RtsAttr::rnr_retry).
+//! A UD queue pair takes no [RNR retry](RtsAttr::rnr_retry).
 //!
 //! | file | holds |
 //! |---|---|

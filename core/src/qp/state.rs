@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::table::{QpState, transition};
-use super::{QpKind, Srd, Ud};
+use super::{QpKind, Srd};
 use crate::flags::QpAttrMask;
 
 mod sealed {
@@ -54,7 +54,7 @@ states!(
     message = "no transition from `{Self}` to `{T}`: the device's state table has none (R01)",
     label = "not from this state",
     note = "the way up is RESET, `init(..)` INIT, `rtr()` RTR, `rts(..)` RTS; `prepare()` goes all of it from RESET",
-    note = "the way down is `error()`, from every state but an SRD queue pair's RESET, and `reset()`, once nothing is in flight",
+    note = "the way down is `error()`, from every state but RESET, and `reset()`, once nothing is in flight",
     note = "`drain()` goes from RTS to SQD; `resume()` goes back from SQD and SQE"
 )]
 pub trait MovesTo<T: State, K: QpKind = Srd>: State {
@@ -83,9 +83,6 @@ moves! {
     Sqe => Reset Rts Err;
     Err => Reset Err;
 }
-
-#[diagnostic::do_not_recommend]
-impl MovesTo<Err, Ud> for Reset {}
 
 /// The state from which RTS is entered for the first time, with a sequence number.
 #[diagnostic::on_unimplemented(

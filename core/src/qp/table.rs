@@ -136,7 +136,7 @@ pub const fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Tran
     let (required, optional) = match (from, to) {
         (Unknown(_), _) | (_, Unknown(_)) => return None,
         (_, Reset) => (Mask::empty(), Mask::empty()),
-        (Reset, Err) if matches!(kind, QpType::Srd) => return None,
+        (Reset, Err) => return None,
         (_, Err) => (Mask::empty(), Mask::empty()),
         (Reset, Init) => (BRING_UP, Mask::empty()),
         (Init, Init) => (Mask::empty(), BRING_UP),

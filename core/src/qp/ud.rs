@@ -18,7 +18,6 @@ use crate::{Caps, Requirement};
 /// | it finds no receive, no such queue pair or no device | dropped, and nobody is told | waits, or fails with 9, 13 or 15 |
 /// | the receive is too short | fails with 6 at the receiver | fails with 6 there, and with 11 here |
 /// | a receive | at least 40 bytes, of which the header takes 40 | its bytes are the payload's |
-/// | RESET to ERR | yes | no |
 ///
 /// The [payload](crate::work::Received::payload) of a receive lies behind a routing header of 40 bytes, whose content
 /// is the device's own. Across two buffers the header lies as bytes do.

@@ -101,11 +101,11 @@ pub(super) unsafe fn register(
     iova: u64,
     access: Access,
 ) -> Result<Mr, (RawMemory, Error)> {
-    if !memory.is_visible() {
-        return Err((memory, Error::OpaqueMemory));
-    }
     let mut state = owner.lock();
     let reach = Reach::of(access, state.config.mover);
+    if !memory.is_visible() && !matches!(reach, Reach::Moved(_)) {
+        return Err((memory, Error::OpaqueMemory));
+    }
     if let Err(error) = state.call(nic, Verb::RegMr) {
         return Err((memory, error));
     }

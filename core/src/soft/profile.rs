@@ -180,8 +180,8 @@ impl Config {
     }
 
     /// All registered memory is touched by `mover` alone, in any alignment; it need not be whole words to be exposed, nor
-    /// be mapped for as long as it is registered, if the mover can bear that. For a driver whose memory is another
-    /// program's.
+    /// be mapped for as long as it is registered, nor be the CPU's to reach, if the mover can bear that. For a driver whose
+    /// memory is another program's.
     pub const fn mover(mut self, mover: Mover) -> Self {
         self.mover = Some(mover);
         self

@@ -55,6 +55,11 @@ pub(crate) fn skipped(test: &str, why: &str) {
     writeln!(std::io::stdout().lock(), "\nskipped: {why}").unwrap();
 }
 
+/// How often something is repeated: as `EFA_OS_ROUNDS` says, which is for slow machines, or so often.
+pub(crate) fn rounds(usually: u32) -> u32 {
+    std::env::var("EFA_OS_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(usually)
+}
+
 /// Whether the devices, and the library that asks them, have RDMA writes.
 pub(crate) fn has_writes(contexts: &[Context<Device>; 2], test: &str) -> bool {
     let caps = contexts.iter().fold(Caps::all(), |caps, ctx| caps & ctx.caps());
