@@ -100,6 +100,7 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     type Qp = P::Qp;
 
     const HAS_CQ_DOORBELL: bool = true;
+    const BY_CALLS: bool = P::BY_CALLS;
 
     fn name(&self) -> &str {
         self.device.name()
@@ -138,12 +139,10 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
         self.device.progress();
     }
 
-    #[inline(always)]
     fn announced(&self, qp: &P::Qp) {
         self.device.announced(qp);
     }
 
-    #[inline(always)]
     fn collect(&self, cq: &P::Cq) {
         self.device.collect(cq);
     }

@@ -65,8 +65,10 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// Lets a software device take its turn; nothing on hardware. Never blocks.
     #[inline(always)]
     fn progress(&self) {}
-    /// Entries of a queue pair's rings were announced. For providers that hand them on by a library's calls
-    /// ([`DataPath::Verbs`]); nothing where the device sees its doorbells. Never blocks.
+    /// Whether operations may go by a library's calls, as [`Provider::data_path`] says: if it is [`DataPath::Verbs`] of one
+    /// with this, [`Provider::announced`] and [`Provider::collect`] are called, and else never.
+    const BY_CALLS: bool = false;
+    /// Entries of a queue pair's rings were announced: they are to be handed on. Never blocks.
     #[inline(always)]
     fn announced(&self, _qp: &Self::Qp) {}
     /// Whether the device is told what was consumed of its completion queues, by [`Provider::consumed`]: those with a
@@ -76,7 +78,7 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// [`Provider::HAS_CQ_DOORBELL`]. The last 16 bits are what a doorbell takes. Never blocks.
     #[inline(always)]
     fn consumed(&self, _cq: &Self::Cq, _consumed: u32) {}
-    /// A completion queue's ring is about to be read: for providers that fill it by a library's calls. Never blocks.
+    /// A completion queue's ring is about to be read: it is to be filled. Never blocks.
     #[inline(always)]
     fn collect(&self, _cq: &Self::Cq) {}
 

@@ -78,6 +78,8 @@ pub enum Error {
     },
     /// A stream is being captured into a graph: waiting for it would break that off.
     Capturing,
+    /// A stream is the default one of another thread.
+    OtherThread,
     /// The driver cannot flush this device's arrivals from the host.
     NoHostFlush {
         /// The device.
@@ -90,8 +92,8 @@ pub enum Error {
         /// That of the proof.
         proof: i32,
     },
-    /// Memory is reached by another EFA, another protection domain of it or another way than what is read to have it
-    /// seen.
+    /// Memory is another GPU's than what is read to have it seen, or is reached by another EFA, another protection
+    /// domain of it or another way.
     OtherWay,
     /// The read by which memory was to be seen failed.
     Loopback(Failure),
@@ -178,6 +180,10 @@ impl fmt::Display for Error {
             Self::Capturing => f.write_str(
                 "the stream is being captured into a graph, which waiting for it would break off: wait after the capture, or for another stream",
             ),
+            Self::OtherThread => f.write_str(
+                "the stream is the default one of another thread, and its handle means another stream here: wait in \
+                 that thread, or launch on a stream that was made",
+            ),
             Self::NoHostFlush { device } => write!(
                 f,
                 "GPU {device} cannot be flushed from the host: have its EFA read it, by a `Loopback`"
@@ -186,12 +192,16 @@ impl fmt::Display for Error {
                 write!(f, "the proof that writes are ordered is GPU {proof}'s, the memory is GPU {device}'s: ask that device")
             }
             Self::OtherWay => f.write_str(
-                "the memory is reached by another EFA, protection domain or kind of registration than the `Loopback` reads \
-                 by, which orders nothing there: make one with memory of that GPU in that domain",
+                "the memory is of another GPU, or reached by another EFA, protection domain or kind of registration \
+                 than the `Loopback` reads by, which orders nothing there: make one with memory of that GPU in that \
+                 domain",
             ),
-            Self::Loopback(failure) => write!(f, "the read that was to have the memory seen: {failure}"),
+            Self::Loopback(failure) => {
+                write!(f, "the read that was to have the memory seen: {failure}; take another `Loopback` for it")
+            }
             Self::LoopbackTime => f.write_str(
-                "the read that was to have the memory seen did not end in time: the memory is as before; try again",
+                "the read that was to have the memory seen did not end in time: the memory is as before; try again, \
+                 with more time",
             ),
             Self::ForeignSlice => f.write_str("the slice is of another region: ask the region that it was registered with"),
             Self::Registration { dma_buf, plain } => write!(

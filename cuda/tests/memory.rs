@@ -259,3 +259,18 @@ fn a_variable_names_another_file_and_a_driver_that_does_not_start_says_why() {
     let stub = run(common::library().to_str().unwrap(), "34");
     assert!(stub.contains("CUDA_ERROR_STUB_LIBRARY") && stub.contains("stubs"), "{stub}");
 }
+
+#[test]
+fn h26_a_threads_default_stream_is_waited_for_in_that_thread_alone() {
+    let fake = Fake::new();
+    let primary = fake.driver.device(0).unwrap().primary().unwrap();
+    let (va, mut stream) = (fake.malloc(512), Stream::per_thread(&primary));
+    fake.kernel(&mut stream, va, 512, 6);
+    // There its handle means a stream that has nothing to do.
+    let elsewhere = std::thread::scope(|scope| scope.spawn(|| stream.synchronize()).join()).unwrap();
+    assert_eq!(elsewhere, Err(Error::OtherThread));
+    assert!(Error::OtherThread.to_string().contains("wait in that thread"));
+    assert_eq!(fake.seen(va, 512), [0; 512]);
+    stream.synchronize().unwrap();
+    assert_eq!(fake.seen(va, 512), [6; 512]);
+}

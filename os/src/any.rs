@@ -294,14 +294,14 @@ unsafe impl Provider for AnyDevice {
         }
     }
 
-    #[inline]
+    const BY_CALLS: bool = true;
+
     fn announced(&self, qp: &AnyQp) {
         if let (Self::Efa(device), Either::Efa(qp)) = (self, &qp.0) {
             device.announced(qp);
         }
     }
 
-    #[inline]
     fn collect(&self, cq: &AnyCq) {
         if let (Self::Efa(device), Either::Efa(cq)) = (self, &cq.0) {
             device.collect(cq);

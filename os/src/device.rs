@@ -346,12 +346,12 @@ unsafe impl Provider for Device {
         self.0.context.path
     }
 
-    #[inline]
+    const BY_CALLS: bool = true;
+
     fn announced(&self, qp: &Qp) {
         qp.0.announced();
     }
 
-    #[inline]
     fn collect(&self, cq: &Cq) {
         if let Some(completions) = &cq.0.completions {
             completions.collect();

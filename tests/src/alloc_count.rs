@@ -33,13 +33,29 @@ pub fn allocations_in<R>(work: impl FnOnce() -> R) -> (u64, R) {
     (ALLOCATIONS.get() - start, returned)
 }
 
+/// Runs the closure and says how many bytes it allocated on this thread and did not free, beside what it returned.
+///
+/// # Panics
+/// As [`allocations_in`].
+pub fn bytes_kept_by<R>(work: impl FnOnce() -> R) -> (i64, R) {
+    let start = BYTES.get();
+    let (_, returned) = allocations_in(work);
+    (BYTES.get() - start, returned)
+}
+
 thread_local! {
     // Constant and without a destructor, so that the allocator can touch it at any time without allocating.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-fn count() {
+fn count(bytes: usize) {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    BYTES.set(BYTES.get() + bytes as i64);
+}
+
+fn freed(bytes: usize) {
+    BYTES.set(BYTES.get() - bytes as i64);
 }
 
 // SAFETY: every method hands its arguments to `System`, whose implementation keeps the contract, and returns what it
@@ -48,24 +64,26 @@ fn count() {
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's promise about `layout` is the one that `System` asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: as in `alloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        freed(layout.size());
+        count(size);
         // SAFETY: the caller promises that `block` came from this allocator with `layout`, so from `System`.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        freed(layout.size());
         // SAFETY: as in `realloc`.
         unsafe { System.dealloc(block, layout) }
     }
@@ -93,6 +111,18 @@ mod tests {
         let mut grows = Vec::with_capacity(8);
         grows.extend_from_slice(&[1_u8; 8]);
         assert_eq!(allocations_in(|| grows.reserve_exact(64)).0, 1);
+    }
+
+    #[test]
+    fn bytes_that_are_kept_count_and_those_that_are_freed_do_not() {
+        let (bytes, kept) = bytes_kept_by(|| {
+            drop(black_box(vec![1_u8; 1000]));
+            let mut grows = vec![0_u8; 64];
+            grows.reserve_exact(192);
+            grows
+        });
+        assert_eq!((bytes, kept.capacity()), (256, 256));
+        assert_eq!(bytes_kept_by(|| drop(kept)).0, -256);
     }
 
     #[test]

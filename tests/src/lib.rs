@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc_count;
+pub mod still;
 
 /// The README's example is compiled and run.
 #[cfg(doctest)]

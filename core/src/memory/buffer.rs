@@ -8,7 +8,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::{ExposedPart, Frozen, Mr, MrObject, Opaque, Slice, View};
+use super::{Coherent, ExposedPart, Frozen, Mr, MrObject, Opaque, Slice, View, Visible};
 use crate::entry::Quad;
 
 /// What an operation was given and its completion gives back.
@@ -24,6 +24,10 @@ pub enum Buffer {
     Opaque(Slice<Opaque>),
     /// A part of exposed memory that the CPU does not see.
     OpaqueExposed(ExposedPart<Opaque>),
+    /// A unique slice of memory that the CPU does not see, and for which nobody is waited.
+    Coherent(Slice<Coherent>),
+    /// A part of such memory, exposed.
+    CoherentExposed(ExposedPart<Coherent>),
 }
 
 /// The buffers of one operation: none, one or two.
@@ -54,27 +58,13 @@ impl Buffers {
     /// Takes the next unique slice out, first to last.
     #[inline]
     pub fn take_slice(&mut self) -> Option<Slice> {
-        let buffer = match (self.tag.first(), self.tag.second()) {
-            (BufferKind::SLICE, _) => self.take_first(),
-            (_, BufferKind::SLICE) => self.take_second(),
-            _ => None,
-        };
-        match buffer {
-            Some(Buffer::Slice(slice)) => Some(slice),
-            _ => None,
-        }
+        self.take()
     }
 
     /// The slice of an operation that had one buffer; of two, the first, and the second is dropped.
     #[inline]
     pub fn into_slice(self) -> Option<Slice> {
-        if self.tag == Tag::one(BufferKind::SLICE) {
-            let this = ManuallyDrop::new(self);
-            // SAFETY: of an operation that is in flight no more, by `from_raw`, and nobody else uses it: nothing is
-            // dropped here.
-            return Some(unsafe { this.raw[0].into_slice() });
-        }
-        self.into_first_slice()
+        if self.tag == Tag::one(BufferKind::SLICE) { self.into_slice_of::<Visible>() } else { self.into_first_slice() }
     }
 
     /// Apart, or its registers are saved where nothing of it is needed.
@@ -86,15 +76,25 @@ impl Buffers {
 
     /// Takes the next unique slice of memory that the CPU does not see out, first to last.
     pub fn take_opaque(&mut self) -> Option<Slice<Opaque>> {
-        let buffer = match (self.tag.first(), self.tag.second()) {
-            (BufferKind::OPAQUE, _) => self.take_first(),
-            (_, BufferKind::OPAQUE) => self.take_second(),
-            _ => None,
+        self.take()
+    }
+
+    /// Takes the next unique slice of [`Coherent`] memory out, first to last.
+    pub fn take_coherent(&mut self) -> Option<Slice<Coherent>> {
+        self.take()
+    }
+
+    #[inline(always)]
+    fn take<V: View>(&mut self) -> Option<Slice<V>> {
+        let (raw, rest) = match (self.tag.first(), self.tag.second()) {
+            (first, _) if first == V::SLICE => (self.raw[0], self.tag.without_first()),
+            (_, second) if second == V::SLICE => (self.raw[1], self.tag.without_second()),
+            _ => return None,
         };
-        match buffer {
-            Some(Buffer::Opaque(slice)) => Some(slice),
-            _ => None,
-        }
+        self.tag = rest;
+        // SAFETY: of an operation that is in flight no more, by `from_raw`, and there once: the tag said that it is of
+        // that view, and says so no more.
+        Some(unsafe { raw.into_slice() })
     }
 
     /// The slice of an operation that had one buffer, if it is one of that view.
@@ -104,7 +104,7 @@ impl Buffers {
             return None;
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: as in `into_slice`; the tag says that it is of that view.
+        // SAFETY: as in `take`; nothing is dropped here.
         Some(unsafe { this.raw[0].into_slice() })
     }
 
@@ -181,6 +181,8 @@ impl Buffer {
             Self::Exposed(part) => part.len(),
             Self::Opaque(slice) => slice.len(),
             Self::OpaqueExposed(part) => part.len(),
+            Self::Coherent(slice) => slice.len(),
+            Self::CoherentExposed(part) => part.len(),
         }
     }
 
@@ -213,6 +215,8 @@ impl BufferKind {
     pub(crate) const EXPOSED: Self = Self(2);
     pub(crate) const OPAQUE: Self = Self(3);
     pub(crate) const OPAQUE_EXPOSED: Self = Self(4);
+    pub(crate) const COHERENT: Self = Self(5);
+    pub(crate) const COHERENT_EXPOSED: Self = Self(6);
     const FROZEN: u8 = 8;
 
     pub(crate) const fn frozen(range: u8) -> Self {
@@ -312,12 +316,17 @@ impl RawBuffer {
             // SAFETY: likewise.
             return Some(Buffer::Opaque(unsafe { self.into_slice() }));
         }
+        if kind == BufferKind::COHERENT {
+            // SAFETY: likewise.
+            return Some(Buffer::Coherent(unsafe { self.into_slice() }));
+        }
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
         let mr = unsafe { Mr::from_raw(self.mr) };
         let len = self.len() as usize;
         Some(match kind {
             BufferKind::EXPOSED => Buffer::Exposed(ExposedPart::of(mr, self.addr, len)),
             BufferKind::OPAQUE_EXPOSED => Buffer::OpaqueExposed(ExposedPart::of(mr, self.addr, len)),
+            BufferKind::COHERENT_EXPOSED => Buffer::CoherentExposed(ExposedPart::of(mr, self.addr, len)),
             // SAFETY: the parts of the frozen handle that was posted, used once.
             BufferKind(frozen) => Buffer::Frozen(unsafe { Frozen::from_raw(mr, self.addr, len, frozen & 7) }),
         })

@@ -15,8 +15,9 @@ use super::View;
 /// `into_raw` until `from_raw`, whatever happens in between; `from_raw` of them gives back the owner.
 /// An array is no such owner, although it is `'static`: it moves with its variable.
 ///
-/// If [`DmaBuf::View`] is [`Opaque`](super::Opaque) the bytes are not the CPU's to reach, `base` names them to the device
-/// alone, and no reference to them may exist meanwhile. What [`DmaBuf::kind`] says is true; the file that it names is open
+/// If [`DmaBuf::View`] is not [`Visible`](super::Visible) the bytes are not the CPU's to reach, `base` names them to
+/// the device alone, and no reference to them may exist meanwhile. If it is [`Coherent`](super::Coherent), nobody else
+/// who reaches them is ever to be waited for. What [`DmaBuf::kind`] says is true; the file that it names is open
 /// until they were registered, or until `from_raw` if they are not, and has these bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be registered: the device needs memory that it owns and that never moves (R15)",

@@ -25,7 +25,7 @@ use crate::{Caps, Error, LKey, PdId, Refused, Requirement};
 /// A notification, a write with immediate or a message, says that the bytes of that operation are there,
 /// and nothing of others. Only [`Exposed::revoke`] ends what peers may do.
 ///
-/// Of [`Opaque`] memory there are no copies either: whoever sees it is to be told what arrived.
+/// Of memory that is not [`Visible`] there are no copies either: whoever sees it is to be told what arrived.
 pub struct Exposed<M, A> {
     mr: Mr,
     typed: PhantomData<fn() -> (M, A)>,

@@ -4,7 +4,7 @@
 //! unique [`Slice`]s, or memory that peers may reach, [`Exposed`]. Never both: a region with slices has no
 //! remote rights. A post consumes a slice, and its completion gives it back. What the owner says of its memory's
 //! [`View`], slices have too: those of [`Opaque`] memory, a GPU's for one, have no bytes here, and are posted once
-//! they are [`Ordered`].
+//! they are [`Ordered`]; those of [`Coherent`] memory have none either, and need no order.
 //!
 //! [`RawMemory`], [`RawParts`], [`Mr`] and what it is made of are for whoever implements [`DmaBuf`] or a
 //! [`Provider`](crate::Provider); other users need none of them.
@@ -45,6 +45,6 @@ pub use owners::{PageSize, Pages};
 pub use pool::Pool;
 pub use region::{Region, RegisterOptions, Registered};
 pub use slice::Slice;
-pub use view::{Opaque, Ordered, Postable, View, Visible};
+pub use view::{Coherent, Opaque, Ordered, Postable, View, Visible};
 #[cfg(feature = "soft")]
 pub(crate) use words::{load, store};

@@ -16,7 +16,7 @@ use crate::{Error, PdId, Refused};
 /// It is moved, split and rejoined, never copied. While it is posted nobody can touch the bytes, and the
 /// completion gives it back (R15).
 ///
-/// It has bytes where the CPU sees them; of [`Opaque`] memory it has only a length.
+/// It has bytes where the CPU sees them; of other memory it has only a length.
 #[must_use = "a slice that is dropped cannot be rejoined: its region can then only be dropped, not closed"]
 pub struct Slice<V = Visible> {
     addr: u64,
@@ -122,7 +122,7 @@ impl<V> Slice<V> {
 }
 
 impl<V: Postable> Slice<V> {
-    /// As a completion would give it back: of a slice that is [`Ordered`], [`Opaque`] memory.
+    /// As a completion would give it back: one that is [`Ordered`] as [`Opaque`] memory.
     pub fn unposted(self) -> Slice<V::Done> {
         self.seen_as()
     }
@@ -181,5 +181,6 @@ impl<V> fmt::Debug for Slice<V> {
 
 static_assertions::assert_not_impl_any!(Slice: Clone, Copy);
 static_assertions::assert_not_impl_any!(Slice<Opaque>: Clone, Copy, Deref);
+static_assertions::assert_not_impl_any!(Slice<super::Coherent>: Clone, Copy, Deref);
 static_assertions::assert_not_impl_any!(Slice<Ordered>: Clone, Copy, Deref);
 static_assertions::assert_impl_all!(Slice: Send, Sync);

@@ -9,7 +9,8 @@ use crate::error::Limit;
 use crate::qp::{FeatureSet, Solicited};
 use crate::{Ahn, Error, Gid, Qpn, Refused};
 
-/// Up to `N` peers of one device, `N` a power of two, found by who sent what arrived (R23).
+/// Up to `N` peers of one device, `N` a power of two, found by who sent what arrived (R23). Finding them takes longer in a
+/// table that is nearly full: twice as many places as peers are well spent.
 ///
 /// A restarted peer has the same address and another incarnation: inserting it displaces its predecessor.
 pub struct PeerTable<const N: usize, R = Mutual, F = Solicited> {

@@ -8,6 +8,7 @@
 use core::fmt;
 use core::ops::Deref;
 
+use super::inner::by_calls;
 use super::{
     AnyQueuePair, Depth, Endpoint, InitAttr, Inner, QpAttr, QpKind, QpState, QueuePair, Retries, RtsAttr, Shutdown,
 };
@@ -59,6 +60,7 @@ pub struct Group<P: Provider, K: QpKind, const N: usize> {
     /// The member that was lent out last: it may have forgotten a batch.
     lent: usize,
     stale: u32,
+    by_calls: bool,
     /// After the members, which name it, and the ring over it.
     cq: P::Cq,
 }
@@ -104,6 +106,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             left_over: 0,
             lent: 0,
             stale: 0,
+            by_calls: by_calls(provider),
             cq,
         })
     }
@@ -135,7 +138,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             let (asked, limit) = (asked.into(), self.capacity.into());
             return Err(Error::AboveLimit { what: Limit::CompletionEntries, asked, limit });
         }
-        self.provider.collect(&self.cq);
+        self.collect();
         if self.left_over > 0 && !self.queue.is_empty() {
             return Err(Error::UnreadCompletions { at_most: self.left_over });
         }
@@ -201,7 +204,21 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
 
     #[inline(always)]
     fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
-        self.provider.collect(&self.cq);
+        if P::BY_CALLS && self.by_calls {
+            return self.poll_by_calls();
+        }
+        self.poll_collected()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_by_calls(&mut self) -> Option<(MemberId, Event)> {
+        self.collect();
+        self.poll_collected()
+    }
+
+    #[inline(always)]
+    fn poll_collected(&mut self) -> Option<(MemberId, Event)> {
         let Some(seen) = self.queue.peek() else { return self.nothing() };
         let taken = self.queue.consume(seen, || {});
         if let Some(entry) = self.queue.plain(taken).filter(|_| self.left_over == 0) {
@@ -218,6 +235,13 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             }
         }
         self.any_or_next(taken)
+    }
+
+    /// Has its completion queue filled, where that takes calls.
+    fn collect(&mut self) {
+        if P::BY_CALLS && self.by_calls {
+            self.provider.collect(&self.cq);
+        }
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use crate::memory::Buffers;
 use crate::provider::{Provider, QpInit};
 use crate::ring::{Finished, RecvQueue, SendQueue};
 use crate::work::{Event, Failure, Stats};
-use crate::{Arms, Caps, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
+use crate::{Arms, Caps, DataPath, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
 
 /// A queue pair's parts, whatever its state.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Inner<P: Provider> {
     pub(crate) recv: RecvQueue,
     pub(crate) completions: Completions,
     pub(crate) identity: Identity,
+    /// Whether operations go by a library's calls.
+    by_calls: bool,
     /// Whether receive completions have room for the sender's GID.
     pub(crate) reports_gid: bool,
     pub(crate) provider: P,
@@ -71,6 +73,11 @@ pub(crate) struct Identity {
     pub(crate) qkey: Qkey,
     pub(crate) incarnation: Incarnation,
     pub(crate) max_msg: u32,
+}
+
+/// Whether operations go by a library's calls on that device.
+pub(super) fn by_calls<P: Provider>(provider: &P) -> bool {
+    P::BY_CALLS && provider.data_path() == DataPath::Verbs
 }
 
 /// What names a queue pair in one of its lives: never used twice in the process.
@@ -131,6 +138,7 @@ impl<P: Provider> Inner<P> {
                 // The length in a completion, with the header, has 16 bits.
                 max_msg: limits.max_msg_size.min(u32::from(u16::MAX - u16::from(K::TYPE.header()))),
             },
+            by_calls: by_calls(provider),
             reports_gid: recv_ring.reports_gid(),
             provider: provider.clone(),
             cause: None,
@@ -152,30 +160,53 @@ impl<P: Provider> Inner<P> {
         self.provider.unsolicited_read(&self.handles.qp);
     }
 
+    /// Whether operations go by a library's calls.
+    #[inline(always)]
+    pub(crate) fn goes_by_calls(&self) -> bool {
+        P::BY_CALLS && self.by_calls
+    }
+
+    /// Hands on what was announced, where that takes calls.
+    #[inline(always)]
+    pub(crate) fn hand_on(&mut self) {
+        if self.goes_by_calls() {
+            self.hand_on_by_calls();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hand_on_by_calls(&mut self) {
+        self.provider.announced(&self.handles.qp);
+    }
+
     /// Announces the one operation that was written.
     #[inline(always)]
     pub(crate) fn announce_send(&mut self) {
         self.send.announce();
-        self.provider.announced(&self.handles.qp);
+        self.hand_on();
     }
 
     /// Announces the operations that were staged.
     #[inline(always)]
     pub(crate) fn announce_staged(&mut self) {
         self.send.announce_staged();
-        self.provider.announced(&self.handles.qp);
+        self.hand_on();
     }
 
     /// Announces the receives that were staged.
     #[inline(always)]
     pub(crate) fn announce_recvs(&mut self) {
         self.recv.announce();
-        self.provider.announced(&self.handles.qp);
+        self.hand_on();
     }
 
     /// Has its own completion queues filled, where that takes calls.
     #[inline(always)]
     pub(crate) fn collect(&mut self) {
+        if !self.goes_by_calls() {
+            return;
+        }
         match self.completions.are {
             Are::Two => {
                 self.provider.collect(&self.handles.send);

@@ -41,11 +41,11 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
             let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
             return Err(Refused::new(operation.into_source(), error));
         }
-        if let Err(error) = operation.check(&self.inner.identity) {
-            return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
-        }
         if self.inner.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.inner.why_full()));
+        }
+        if let Err(error) = operation.check(&self.inner.identity) {
+            return Err(Refused::new(operation.into_source(), error));
         }
         let staged = self.inner.send.write(token.0, operation.into_parts());
         debug_assert!(staged, "there was room");

@@ -37,10 +37,50 @@ impl<P: Provider> Inner<P> {
         }
     }
 
+    /// The end of a poll that found nothing. Each call that it makes is its last, which costs no registers.
+    #[inline(always)]
+    fn nothing(&mut self) -> Option<Event> {
+        if self.send.batch_is_open() {
+            return self.nothing_but_forgotten();
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn nothing_but_forgotten(&mut self) -> Option<Event> {
+        self.announce_forgotten();
+        None
+    }
+
+    /// The same where more is announced next, which is handed on together with it: a call in the middle of a post would cost
+    /// it registers.
+    #[inline(always)]
+    pub(super) fn ring_forgotten(&mut self) {
+        if self.send.batch_is_open() {
+            self.send.announce_staged();
+        }
+    }
+
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
     pub(crate) fn poll_ready<K: QpKind>(&mut self) -> Option<Event> {
+        if self.goes_by_calls() {
+            return self.poll_by_calls::<K>();
+        }
+        self.poll_collected::<K>()
+    }
+
+    /// Apart, as a call before what follows would cost it registers; and as this ends with the call, it costs none.
+    #[cold]
+    #[inline(never)]
+    fn poll_by_calls<K: QpKind>(&mut self) -> Option<Event> {
         self.collect();
+        self.poll_collected::<K>()
+    }
+
+    #[inline(always)]
+    fn poll_collected<K: QpKind>(&mut self) -> Option<Event> {
         let Completions { send, recv, sends_first, .. } = &mut self.completions;
         if *sends_first {
             if let Some(seen) = send.peek() {
@@ -59,8 +99,7 @@ impl<P: Provider> Inner<P> {
                 return self.next_send(seen);
             }
         }
-        self.announce_forgotten();
-        None
+        self.nothing()
     }
 
     /// Of its own send queue, what was seen; if it is nothing, what comes next.

@@ -58,18 +58,18 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// [`Error::ForeignDomain`], [`Error::ForeignPeer`], [`Error::AboveLimit`], [`Error::OutOfBounds`],
     /// [`Error::WindowOfAnotherPeer`] for what the device would refuse later; [`Error::QueueFailed`] after the
     /// device failed the queue pair. With the operation's buffers.
-    #[inline]
+    #[inline(always)]
     pub fn post<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>>
     where
         S: CanSend,
     {
-        if let Err(error) = operation.check(&self.inner.identity) {
-            return Err(Refused::new(operation.into_source(), self.inner.why_refused(error)));
-        }
-        self.inner.announce_forgotten();
         if self.inner.send.is_full() {
             return Err(Refused::new(operation.into_source(), self.inner.why_full()));
         }
+        if let Err(error) = operation.check(&self.inner.identity) {
+            return Err(Refused::new(operation.into_source(), error));
+        }
+        self.inner.ring_forgotten();
         let parts = operation.into_parts();
         let written = self.inner.send.write(token.0, parts);
         debug_assert!(written, "there was room");
@@ -101,7 +101,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     /// [`Error::RecvQueueFull`], [`Error::ForeignDomain`], or [`Error::AboveLimit`] if a buffer has more than
     /// 65,535 bytes (R12) or there are more buffers than was asked for, [`Error::BelowLimit`] if it has no room for the
     /// header that precedes each datagram on UD; with the target.
-    #[inline]
+    #[inline(always)]
     pub fn post_recv<T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>>
     where
         S: CanReceive,
@@ -152,12 +152,6 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Why an operation is refused that cannot be posted here: that there is no room comes first.
-    #[cold]
-    pub(super) fn why_refused(&self, error: Error) -> Error {
-        if self.send.is_full() { self.why_full() } else { error }
-    }
-
     #[cold]
     pub(super) fn why_full(&self) -> Error {
         if self.send.has_failed() {

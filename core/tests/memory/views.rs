@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use efa_core::flags::Access;
 use efa_core::memory::{
-    Buffer, DmaBuf, MemoryFile, MemoryKind, Opaque, PageSize, Pages, RawMemory, RawParts, RegisterOptions,
+    Buffer, Coherent, DmaBuf, MemoryFile, MemoryKind, Opaque, PageSize, Pages, RawMemory, RawParts, RegisterOptions,
     RemoteReadWrite,
 };
 use efa_core::qp::{Depth, Endpoint, Srd};
@@ -74,6 +74,53 @@ fn slices_without_bytes_are_cut_posted_and_given_back_as_others_are() {
     let whole = first.unsplit(second).unwrap();
     drop(region.close(whole).unwrap());
     assert_eq!(Counted::drops(number), 1);
+}
+
+#[test]
+fn coherent_memory_is_posted_as_it_comes_back_again_and_again() {
+    /// Memory that a device alone reaches.
+    struct Devices(Counted);
+    // SAFETY: as the counted memory's own; nobody else reaches it meanwhile.
+    unsafe impl DmaBuf for Devices {
+        type View = Coherent;
+
+        fn into_raw(self) -> RawParts {
+            self.0.into_raw()
+        }
+
+        unsafe fn from_raw(parts: RawParts) -> Self {
+            // SAFETY: by the caller's word.
+            Self(unsafe { Counted::from_raw(parts) })
+        }
+    }
+    let soft = Context::open(SoftDevice::new(Profile::RDMA)).alloc_pd().unwrap();
+    let refused = soft.register(Devices(Counted::new().0)).unwrap_err();
+    assert_eq!(refused.error(), Error::OpaqueMemory, "the CPU does not see it either");
+    let ctx = Context::open(Puppet::new(Caps::RDMA_READ | Caps::RDMA_WRITE));
+    let pd = ctx.alloc_pd().unwrap();
+    let (memory, number) = Counted::new();
+    let (region, whole) = pd.register(Devices(memory)).unwrap();
+    let exposed = pd.expose(Devices(Counted::new().0), required::<_, RemoteReadWrite>(&ctx)).unwrap();
+    let (mut first, mut second) = whole.split_at(24).unwrap();
+    let mut part = exposed.part(8..16).unwrap();
+    for _ in 0..2 {
+        let mut qp = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4).recv_buffers(2)).unwrap();
+        qp.post_recv([first, second], Token(7)).unwrap();
+        qp.post_recv(part, Token(8)).unwrap();
+        let mut back = Vec::new();
+        qp.shut_down(|| true, |event| back.push(event.into_buffers())).unwrap();
+        let [slices, parts] = &mut back[..] else { panic!("{back:?}") };
+        assert!(slices.take_slice().is_none() && slices.take_opaque().is_none());
+        first = slices.take_coherent().unwrap();
+        let Some(Buffer::Coherent(slice)) = slices.next() else { panic!("another kind") };
+        let Some(Buffer::CoherentExposed(again)) = parts.next() else { panic!("another kind") };
+        assert_eq!((slice.len(), again.offset(), slices.len() + parts.len()), (40, 8, 0));
+        (second, part) = (slice, again);
+    }
+    drop(region.close(first.unsplit(second).unwrap()).unwrap());
+    assert_eq!(Counted::drops(number), 1);
+    drop(part);
+    exposed.revoke().unwrap();
 }
 
 #[test]

@@ -158,6 +158,25 @@ fn a_forgotten_batch_goes_out_with_the_next_post_batch_or_transition() {
 }
 
 #[test]
+fn a_forgotten_batch_that_fills_the_queue_goes_out_with_a_poll_though_a_post_was_refused() {
+    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(2, 2)).unwrap();
+    for token in 0..2 {
+        recv(&mut b, token);
+    }
+    let mut batch = a.endpoint.batch();
+    for token in 1..3 {
+        batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(token)).unwrap();
+    }
+    mem::forget(batch);
+    let refused = a.endpoint.post(a.peer.send_inline(b"next"), Token(3)).unwrap_err();
+    assert!(matches!(refused.error(), Error::QueueFull { in_flight: 2 }), "{refused:?}");
+    for token in 1..3 {
+        assert_eq!(&sent(&mut a, token).take_slice().unwrap()[..], b"forgotten");
+        assert_eq!(received(&mut b).0, b"forgotten");
+    }
+}
+
+#[test]
 fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
     let limits = Limits { max_batch: 3, ..LIMITS };
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(8, 8)).unwrap();

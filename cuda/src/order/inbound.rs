@@ -98,10 +98,8 @@ impl<B: Holder> Inbound<Completed, B> {
     /// Whether a read of memory at `other`, of protection domain `pd`, comes behind what was written here.
     pub(super) fn check_way(&self, other: &Place, pd: PdId) -> Result<(), Error> {
         let Place { device, way, .. } = self.place;
-        if device != other.device {
-            return Err(Error::OtherDevice { device: device.ordinal, current: other.device.ordinal });
-        }
-        if way == other.way && self.bytes.domain() == pd { Ok(()) } else { Err(Error::OtherWay) }
+        let is_behind = (device, way, self.bytes.domain()) == (other.device, other.way, pd);
+        if is_behind { Ok(()) } else { Err(Error::OtherWay) }
     }
 
     pub(super) fn visible(self) -> Inbound<Visible, B> {

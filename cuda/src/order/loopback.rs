@@ -40,7 +40,7 @@ pub struct Loopback<P: Provider, O: Owner> {
 
 impl<P: Provider, O: Owner> Loopback<P, O> {
     /// With memory of the GPU, of which up to 64 bytes are read: [`Driver::expose`](crate::Driver::expose) of a small
-    /// [`Allocation`](crate::Allocation). What is to be seen by it is registered in `pd`, too, by the same options.
+    /// [`Allocation`](crate::Allocation). What is to be seen by it is registered in `pd`, too.
     ///
     /// # Errors
     /// [`efa_core::Error::Unsupported`] if the device has no RDMA read, [`efa_core::Error::ForeignDomain`] if the
@@ -80,7 +80,7 @@ impl<P: Provider, O: Owner> Loopback<P, O> {
     /// Has the GPU see what arrived: reads its memory, and waits for that, some ten microseconds, at most for `time`.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`], [`Error::OtherWay`] if a read of this one says nothing of that memory;
+    /// [`Error::OtherWay`] if a read of this one says nothing of that memory;
     /// [`Error::Loopback`], [`Error::LoopbackTime`], what the device answered. With the memory, which is as before:
     /// after a read that failed take another `Loopback`, since its queue pair may be of no use any more.
     pub fn flush<B: Holder>(
@@ -116,8 +116,9 @@ impl<P: Provider, O: Owner> Loopback<P, O> {
         loop {
             let event = self.endpoint.poll();
             let answer = match &event {
+                Some(Event::Read(_)) => Ok(()),
                 Some(Event::Failed { failure, .. }) => Err(Error::Loopback(*failure)),
-                _ => Ok(()),
+                _ => Err(Error::LoopbackTime),
             };
             match event.and_then(|event| event.into_buffers().into_slice()) {
                 Some(landing) => return Ok((landing, answer)),

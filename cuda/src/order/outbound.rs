@@ -130,7 +130,8 @@ impl<B: Holder> Outbound<Unsynced, B> {
     /// Waits for all that is queued on the stream whose kernels write or read this memory.
     ///
     /// # Errors
-    /// [`Error::Capturing`](crate::Error::Capturing), what the driver answered; with the memory.
+    /// [`Error::Capturing`](crate::Error::Capturing), [`Error::OtherThread`](crate::Error::OtherThread), what the
+    /// driver answered; with the memory.
     pub fn synchronize(self, stream: &mut Stream) -> Result<Outbound<Ready<'_>, B>, Refused<Self>> {
         match stream.synchronize() {
             Ok(()) => Ok(self.with()),
@@ -144,7 +145,7 @@ impl<B: Holder> Outbound<Unsynced, B> {
     /// As [`Outbound::synchronize`].
     pub fn record(self, stream: &mut Stream) -> Result<Recorded<'_, B>, Refused<Self>> {
         match stream.record() {
-            Ok(event) => Ok(Recorded { memory: self, event, stream: PhantomData }),
+            Ok(event) => Ok(Recorded { memory: self, event }),
             Err(error) => Err(Refused::new(self, error)),
         }
     }
@@ -218,8 +219,7 @@ impl<S, B: Holder> fmt::Debug for Outbound<S, B> {
 #[derive(Debug)]
 pub struct Recorded<'s, B: Holder = Slice<Opaque>> {
     memory: Outbound<Unsynced, B>,
-    event: Event,
-    stream: PhantomData<&'s mut Stream>,
+    event: Event<'s>,
 }
 
 /// How far a stream is.

@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code)]
 
+use core::marker::PhantomData;
+use std::thread::{self, ThreadId};
+
 use crate::driver::{Device, Driver};
 use crate::error::{Error, Failed};
 use crate::memory::Primary;
@@ -21,6 +24,8 @@ pub struct Stream {
     primary: Option<Primary>,
     /// Whether it was made here.
     made: bool,
+    /// The thread whose default stream it is, if it is one's.
+    thread: Option<ThreadId>,
 }
 
 impl Stream {
@@ -30,7 +35,7 @@ impl Stream {
     /// # Safety
     /// It is a stream, which is not destroyed while this is there.
     pub unsafe fn from_raw(driver: Driver, raw: usize) -> Self {
-        Self { driver, raw, primary: None, made: false }
+        Self { driver, raw, primary: None, made: false, thread: None }
     }
 
     /// A stream of one's own, in a device's primary context.
@@ -40,21 +45,22 @@ impl Stream {
     pub fn new(primary: &Primary) -> Result<Self, Error> {
         let driver = primary.device().driver;
         let raw = primary.within(|_| driver.create_stream())??;
-        Ok(Self { driver, raw, primary: Some(primary.clone()), made: true })
+        Ok(Self { driver, raw, primary: Some(primary.clone()), made: true, thread: None })
     }
 
     /// The legacy default stream of a device's primary context, which waits for all others but those that say otherwise.
     pub fn legacy(primary: &Primary) -> Self {
-        Self::default_of(primary, STREAM_LEGACY)
+        Self::default_of(primary, STREAM_LEGACY, None)
     }
 
-    /// The default stream, in a device's primary context, of whichever thread uses this: wait in the thread that launched.
+    /// The default stream, in a device's primary context, of the thread that calls this. Its handle means another
+    /// stream in another thread, where waiting for this one is refused with [`Error::OtherThread`].
     pub fn per_thread(primary: &Primary) -> Self {
-        Self::default_of(primary, STREAM_PER_THREAD)
+        Self::default_of(primary, STREAM_PER_THREAD, Some(thread::current().id()))
     }
 
-    fn default_of(primary: &Primary, raw: Handle) -> Self {
-        Self { driver: primary.device().driver, raw, primary: Some(primary.clone()), made: false }
+    fn default_of(primary: &Primary, raw: Handle, thread: Option<ThreadId>) -> Self {
+        Self { driver: primary.device().driver, raw, primary: Some(primary.clone()), made: false, thread }
     }
 
     /// Queues a kernel that writes one byte everywhere, on the device whose memory it is.
@@ -79,6 +85,9 @@ impl Stream {
 
     /// Runs in the stream's context.
     fn within<R>(&self, run: impl FnOnce() -> R) -> Result<R, Error> {
+        if self.thread.is_some_and(|thread| thread != thread::current().id()) {
+            return Err(Error::OtherThread);
+        }
         match &self.primary {
             Some(primary) => primary.within(|_| run()),
             None => {
@@ -108,7 +117,8 @@ impl Stream {
     /// Waits for all that is queued on it.
     ///
     /// # Errors
-    /// [`Error::Capturing`], before the capture is harmed; what the driver answered, which may be of an earlier launch.
+    /// [`Error::Capturing`], before the capture is harmed; [`Error::OtherThread`]; what the driver answered, which may be
+    /// of an earlier launch.
     pub fn synchronize(&mut self) -> Result<(), Error> {
         self.within(|| {
             self.refuse_capture()?;
@@ -118,10 +128,10 @@ impl Stream {
     }
 
     /// An event behind all that is queued on it so far.
-    pub(super) fn record(&mut self) -> Result<Event, Error> {
+    pub(super) fn record(&mut self) -> Result<Event<'_>, Error> {
         self.within(|| {
             self.refuse_capture()?;
-            let event = Event { driver: self.driver, raw: self.driver.create_event()? };
+            let event = Event { driver: self.driver, raw: self.driver.create_event()?, stream: PhantomData };
             // SAFETY: the event was just made; the stream is alive, as above.
             Self::answered(unsafe { self.driver.record_event(event.raw, self.raw) })?;
             Ok(event)
@@ -139,14 +149,15 @@ impl Drop for Stream {
     }
 }
 
-/// An event that was recorded; what has it borrows its stream, whose context is alive.
+/// An event that was recorded. It borrows its stream until it was dropped, so that their context is alive.
 #[derive(Debug)]
-pub(super) struct Event {
+pub(super) struct Event<'s> {
     driver: Driver,
     raw: Handle,
+    stream: PhantomData<&'s mut Stream>,
 }
 
-impl Event {
+impl Event<'_> {
     pub(super) fn has_come(&self) -> Result<bool, Failed> {
         // SAFETY: made in `record`, and destroyed when this is dropped.
         unsafe { self.driver.query_event(self.raw) }
@@ -158,7 +169,8 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+// The lifetime has to be this type's, not that of what has it: only then the stream outlives this call.
+impl Drop for Event<'_> {
     fn drop(&mut self) {
         // What this answers could only be told by panicking.
         // SAFETY: as above; it is used no more.

@@ -5,7 +5,7 @@ use efa_core::memory::{ExposedPart, Opaque};
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Endpoint, Srd};
 use efa_core::work::Event;
-use efa_cuda::{Outbound, Stream, Unsynced};
+use efa_cuda::{Outbound, Primary, Stream, Unsynced};
 
 fn posted_unsynced(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, memory: Outbound<Unsynced>) {
     a.post(to_b.send(memory.into_slice()), Token(1)).unwrap();
@@ -29,6 +29,12 @@ fn launched_before_the_event_came(memory: Outbound<Unsynced>, stream: &mut Strea
     let recorded = memory.record(stream).unwrap();
     launch(stream.raw());
     recorded.wait().unwrap();
+}
+
+fn an_event_that_outlives_its_stream(memory: Outbound<Unsynced>, primary: &Primary) {
+    let _recorded;
+    let mut stream = Stream::new(primary).unwrap();
+    _recorded = memory.record(&mut stream).unwrap();
 }
 
 fn posted_again_by_what_a_completion_gave(a: &mut Endpoint<efa_os::Device, Srd>, to_b: &Peer<Mutual>, event: Event) {

@@ -2,17 +2,19 @@
 
 #![allow(unsafe_code)]
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use efa_core::memory::{DmaBuf, MemoryFile, MemoryKind, Opaque, RawParts};
+use efa_core::memory::{Coherent, DmaBuf, MemoryFile, MemoryKind, Opaque, RawParts, View};
 
 /// A part of the memory behind a dma-buf, with what keeps that memory: both are kept until it was deregistered.
 ///
-/// The CPU does not see it, so its region's slices have no bytes. They are posted by
-/// [`assume_ordered`](efa_core::memory::Slice::assume_ordered), whose word is that those who reach the memory were
-/// waited for, and come back from completions by [`take_opaque`](efa_core::memory::Buffers::take_opaque). What the
-/// device wrote is seen by whoever maps the memory, when that one's own rules say so.
+/// The CPU does not see it, so its region's slices have no bytes. Each is posted once those who reach the memory were
+/// waited for, by [`assume_ordered`](efa_core::memory::Slice::assume_ordered), and comes back from its completion by
+/// [`take_opaque`](efa_core::memory::Buffers::take_opaque). Where nobody is ever to be waited for,
+/// [`DmaBufFile::assume_coherent`] says so once, and slices are posted as they are. What the device wrote is seen by
+/// whoever maps the memory, when that one's own rules say so.
 ///
 /// ```no_run
 /// # use std::os::fd::OwnedFd;
@@ -22,12 +24,13 @@ use efa_core::memory::{DmaBuf, MemoryFile, MemoryKind, Opaque, RawParts};
 /// # drop((region, slice)); Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct DmaBufFile<T = ()> {
+pub struct DmaBufFile<T = (), V = Opaque> {
     file: OwnedFd,
     offset: u64,
     len: usize,
     iova: u64,
     backing: T,
+    view: PhantomData<fn() -> V>,
 }
 
 impl DmaBufFile {
@@ -36,17 +39,34 @@ impl DmaBufFile {
     ///
     /// Whether the file is a dma-buf and has so many bytes, the kernel says when it is registered.
     pub fn new(file: OwnedFd, offset: u64, len: usize) -> Self {
-        Self { file, offset, len, iova: offset, backing: () }
+        Self { file, offset, len, iova: offset, backing: (), view: PhantomData }
     }
+}
 
+impl<V> DmaBufFile<(), V> {
     /// Keeps what the memory belongs to, which is not to be freed before the device let go: a tensor, an allocation.
-    pub fn keeping<T: Send + 'static>(self, backing: T) -> DmaBufFile<T> {
-        let Self { file, offset, len, iova, backing: () } = self;
-        DmaBufFile { file, offset, len, iova, backing }
+    pub fn keeping<T: Send + 'static>(self, backing: T) -> DmaBufFile<T, V> {
+        let Self { file, offset, len, iova, backing: (), view } = self;
+        DmaBufFile { file, offset, len, iova, backing, view }
     }
 }
 
 impl<T> DmaBufFile<T> {
+    /// Takes it for memory that others reach only when the program has them do so, and never while it is posted: of a
+    /// device's buffers, or of a file in memory. Its slices come back from completions by
+    /// [`take_coherent`](efa_core::memory::Buffers::take_coherent), to be posted again.
+    ///
+    /// # Safety
+    /// While a slice or part of it is posted, nobody else writes what is sent, or reads or writes what is received
+    /// into; and what they wrote before is there by then, without a wait. A GPU's memory is not such. Nothing undefined
+    /// happens here if it is taken for it, but what arrives, or what the other computes, is garbage.
+    pub unsafe fn assume_coherent(self) -> DmaBufFile<T, Coherent> {
+        let Self { file, offset, len, iova, backing, view: _ } = self;
+        DmaBufFile { file, offset, len, iova, backing, view: PhantomData }
+    }
+}
+
+impl<T, V> DmaBufFile<T, V> {
     /// The address that the device and peers know the first byte by, the memory's own for one: as far into a page as the
     /// offset is.
     pub fn at(mut self, iova: u64) -> Self {
@@ -75,17 +95,18 @@ impl<T> DmaBufFile<T> {
     }
 }
 
-impl<T> AsFd for DmaBufFile<T> {
+impl<T, V> AsFd for DmaBufFile<T, V> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-// SAFETY: no reference to these bytes is made, here or by what an opaque slice can do. Others in this process have some only
-// by mapping the file, which takes unsafe code, whose word is that nobody writes the file meanwhile: a device is as good as
-// `write(2)`. The file is open, and the memory there, for as long as the box is.
-unsafe impl<T: Send + 'static> DmaBuf for DmaBufFile<T> {
-    type View = Opaque;
+// SAFETY: no reference to these bytes is made, here or by what a slice can do: neither view that such owners are made with
+// is one that the CPU sees. Others in this process have some only by mapping the file, which takes unsafe code, whose word
+// is that nobody writes the file meanwhile: a device is as good as `write(2)`. The file is open, and the memory there, for
+// as long as the box is.
+unsafe impl<T: Send + 'static, V: View> DmaBuf for DmaBufFile<T, V> {
+    type View = V;
 
     fn kind(&self) -> MemoryKind {
         MemoryKind::File(MemoryFile { fd: self.file.as_raw_fd(), offset: self.offset, iova: self.iova })

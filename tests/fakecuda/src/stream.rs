@@ -1,5 +1,7 @@
 //! Streams: what they are to do is done when somebody waits.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::state::{Answer, CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, Fake, ILLEGAL_ADDRESS, INVALID_HANDLE};
 
 #[derive(Debug, Default)]
@@ -33,14 +35,22 @@ pub(crate) struct Event {
     pub(crate) asked: bool,
 }
 
+thread_local! {
+    /// Which thread it is: each has a default stream of its own.
+    static NTH: u64 = {
+        static THREADS: AtomicU64 = AtomicU64::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
 impl Fake {
-    /// Which stream a handle is: the default ones, 0, 1 and 2, are the current context's.
+    /// Which stream a handle is: the default ones, 0, 1 and 2, are the current context's, the last the thread's, too.
     pub(crate) fn stream(&mut self, handle: u64) -> Answer<u64> {
         if handle > 2 {
             return if self.streams.contains_key(&handle) { Ok(handle) } else { Err(INVALID_HANDLE) };
         }
         let (context, _) = self.current()?;
-        let key = context + if handle == 2 { 2 } else { 1 };
+        let key = context + if handle == 2 { 2 + (NTH.with(|nth| *nth) << 32) } else { 1 };
         self.streams.entry(key).or_insert(Stream { context, ..Stream::default() });
         Ok(key)
     }

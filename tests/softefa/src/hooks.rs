@@ -136,6 +136,17 @@ macro_rules! hooks {
     };
 }
 
+/// For a program that measures itself: the devices do here all that is to be done, and from the first call on nothing beside the
+/// program. What comes from other processes does not arrive then.
+#[unsafe(no_mangle)]
+pub extern "C" fn softefa_drive() {
+    quietly(|| {
+        if let Some(process) = Process::get() {
+            process.drive();
+        }
+    });
+}
+
 hooks! {
     /// `open`.
     fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {

@@ -187,6 +187,14 @@ impl Process {
         self.devices.len()
     }
 
+    /// Drives the devices, from now on when the program says so alone.
+    pub fn drive(&self) {
+        // All of them are on one wire.
+        if let Some(device) = self.devices.first() {
+            self.progress.drive(device);
+        }
+    }
+
     /// A device was opened as this file.
     ///
     /// # Errors

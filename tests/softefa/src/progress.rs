@@ -7,7 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +62,8 @@ pub struct Progress {
     queue_pairs: AtomicUsize,
     /// Calls that want a device while the thread has it.
     waiting: AtomicUsize,
+    /// Whether the program drives the devices, and not the thread.
+    is_driven: AtomicBool,
     events: Mutex<Vec<Arc<EventQueue>>>,
     counters: Mutex<Vec<Arc<Counter>>>,
     draining: Mutex<Vec<Draining>>,
@@ -106,7 +108,7 @@ impl Progress {
             }
             yielded = 0;
             let has_queues = self.queue_pairs.load(Ordering::Acquire) > 0;
-            let mut worked = has_queues && device.turn();
+            let mut worked = has_queues && !self.is_driven.load(Ordering::Acquire) && device.turn();
             worked |= looks.pass(look, self.log);
             look = Look::Sometimes;
             for queue in self.event_queues().iter() {
@@ -148,6 +150,13 @@ impl Progress {
             let _ = sys::write(waker.as_raw_fd(), &[0]);
             thread::sleep(NAP);
         }
+    }
+
+    /// Drives the devices until nothing is left to do, here and from now on instead of in the thread: what they do then is not
+    /// beside what the program measures.
+    pub fn drive(&self, device: &SoftDevice) {
+        self.is_driven.store(true, Ordering::Release);
+        while device.drive() || device.is_carrying() {}
     }
 
     /// Lets a call have the device: for as long as what it returns lives, the thread gives way.

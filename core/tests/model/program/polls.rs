@@ -117,7 +117,7 @@ impl<K: super::kind::Kind> World<K> {
                 Buffer::Slice(slice) => Kept::Piece(Piece { slice, owner: lent.owner }),
                 Buffer::Frozen(frozen) => Kept::Frozen(frozen),
                 Buffer::Exposed(part) => Kept::Part(part),
-                other @ (Buffer::Opaque(_) | Buffer::OpaqueExposed(_)) => panic!("{other:?} was not posted"),
+                other => panic!("{other:?} was not posted"),
             };
             assert_eq!(kept.lent(lent.owner), *lent);
             kept

@@ -1,0 +1,68 @@
+//! The table's rows, with the counts that are committed.
+
+use crate::subject::{Op, Phase, Queue};
+
+/// What of a phase a row tells.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Part {
+    Post,
+    Complete,
+}
+
+/// A row: its name, where it completes, what is done, what is told of it, and the instructions of an operation that are
+/// committed, of core on the stub and of efa-os on its direct path. More than a twentieth above them fails; what is lower is to
+/// be committed.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) queue: Queue,
+    pub(crate) phase: Phase,
+    pub(crate) part: Part,
+    pub(crate) committed: [f64; 2],
+}
+
+const fn row(name: &'static str, queue: Queue, phase: Phase, part: Part, core: f64, direct: f64) -> Row {
+    Row { name, queue, phase, part, committed: [core, direct] }
+}
+
+const fn one(op: Op) -> Phase {
+    Phase::Done { op, many: false }
+}
+
+const fn many(op: Op) -> Phase {
+    Phase::Done { op, many: true }
+}
+
+use Op::{Read, Recv, Send, Write};
+use Part::{Complete, Post};
+use Queue::{Group, One, Own};
+
+pub(crate) const ROWS: [Row; 28] = [
+    row("SEND", Own, one(Send), Post, 57.1, 61.1),
+    row("SEND, batches of 16", Own, many(Send), Post, 57.0, 57.8),
+    row("RDMA write", Own, one(Write), Post, 76.1, 78.1),
+    row("RDMA write, batches of 16", Own, many(Write), Post, 67.7, 68.5),
+    row("RDMA read", Own, one(Read), Post, 76.1, 78.1),
+    row("RDMA read, batches of 16", Own, many(Read), Post, 67.7, 68.5),
+    row("receive", Own, one(Recv), Post, 45.0, 49.0),
+    row("receive, lists of 16", Own, many(Recv), Post, 57.9, 58.0),
+    row("completion of a SEND", Own, one(Send), Complete, 44.1, 46.1),
+    row("completion of a SEND, runs of 16", Own, many(Send), Complete, 51.3, 53.3),
+    row("completion of a SEND, its slice taken", Own, Phase::Taken(Send), Complete, 83.1, 85.1),
+    row("completion of an RDMA write", Own, one(Write), Complete, 56.1, 58.1),
+    row("completion of an RDMA read", Own, one(Read), Complete, 59.1, 61.1),
+    row("completion of a receive", Own, one(Recv), Complete, 60.1, 62.1),
+    row("completion of a receive, runs of 16", Own, many(Recv), Complete, 67.3, 69.3),
+    row("completion of a receive, its slice taken", Own, Phase::Taken(Recv), Complete, 97.1, 99.1),
+    row("empty poll", Own, Phase::Empty, Complete, 19.0, 21.0),
+    row("one queue for both: completion of a SEND", One, one(Send), Complete, 73.0, 75.0),
+    row("one queue for both: completion of a SEND, runs of 16", One, many(Send), Complete, 83.2, 85.2),
+    row("one queue for both: completion of a receive", One, one(Recv), Complete, 85.0, 87.0),
+    row("one queue for both: completion of a receive, runs of 16", One, many(Recv), Complete, 95.2, 97.2),
+    row("one queue for both: empty poll", One, Phase::Empty, Complete, 19.0, 21.0),
+    row("group: completion of a SEND", Group, one(Send), Complete, 77.0, 80.0),
+    row("group: completion of a SEND, runs of 16", Group, many(Send), Complete, 82.8, 85.8),
+    row("group: completion of a SEND, its slice taken", Group, Phase::Taken(Send), Complete, 124.0, 127.0),
+    row("group: completion of a receive", Group, one(Recv), Complete, 88.0, 91.0),
+    row("group: completion of a receive, runs of 16", Group, many(Recv), Complete, 93.8, 96.8),
+    row("group: empty poll", Group, Phase::Empty, Complete, 35.0, 38.0),
+];
