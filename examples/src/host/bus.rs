@@ -80,7 +80,9 @@ impl Bus {
             let folder = format!("/sys/bus/pci/devices/{address}");
             let number = |file: &str| view.number(&format!("{folder}/{file}"));
             match (number("vendor"), number("device"), number("class")) {
-                (Some(AMAZON), Some(device), _) if device & 0xfff0 == 0xefa0 => bus.efas.extend(function(view, &folder)),
+                (Some(AMAZON), Some(device), _) if device & 0xfff0 == 0xefa0 => {
+                    bus.efas.extend(function(view, &folder))
+                }
                 (Some(AMAZON), Some(0x0ec2 | 0x1ec2 | 0xec20 | 0xec21), _) => bus.enas += 1,
                 // A display controller: the GPU itself, and not its switch or sound.
                 (Some(NVIDIA), _, Some(class)) if class >> 16 == 0x03 => bus.gpus.extend(function(view, &folder)),

@@ -47,7 +47,8 @@ pub struct Facts {
 impl Facts {
     /// Of a host.
     pub fn of(host: &Host) -> Self {
-        let opened: Vec<_> = host.view.verbs.answer().into_iter().flatten().filter(|device| device.error.is_none()).collect();
+        let opened: Vec<_> =
+            host.view.verbs.answer().into_iter().flatten().filter(|device| device.error.is_none()).collect();
         let of = |device: &super::view::VerbsDevice| device.capabilities.iter().cloned().collect::<BTreeSet<_>>();
         let common = opened.iter().map(|device| of(device)).reduce(|a, b| &a & &b);
         Self {
@@ -73,12 +74,13 @@ impl Facts {
     pub fn line(&self) -> String {
         let known = |text: &Option<String>, else_: &str| text.clone().unwrap_or_else(|| else_.to_owned());
         format!(
-            "{}, {}, Linux {} on {}, {} EFAs",
+            "{}, {}, Linux {} on {}, {} EFA{}",
             known(&self.instance_type, "no instance of EC2's that says so"),
             known(&self.system, "an unknown system"),
             self.kernel,
             self.architecture,
-            self.efas
+            self.efas,
+            if self.efas == 1 { "" } else { "s" }
         )
     }
 
@@ -286,7 +288,8 @@ mod tests {
     fn what_a_side_does_not_know_is_unknown_and_no_difference() {
         let nothing = Facts { architecture: "x86_64".into(), ..Facts::default() };
         let outcomes = compare(&Facts { efas: 0, ..facts() }, &nothing);
-        let unknown: Vec<_> = outcomes.iter().filter(|one| one.state == State::Unknown).map(|one| one.id.as_str()).collect();
+        let unknown: Vec<_> =
+            outcomes.iter().filter(|one| one.state == State::Unknown).map(|one| one.id.as_str()).collect();
         let expected =
             ["same-zone", "same-network", "shared-security-group", "types-talk", "same-placement-group", "generations"];
         assert!(expected.iter().all(|id| unknown.contains(id)), "{unknown:?}");

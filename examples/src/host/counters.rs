@@ -70,13 +70,25 @@ const COUNTERS: &[(&str, &str, Sort)] = {
         ),
         ("submitted_cmds", "commands to the device", Traffic),
         ("completed_cmds", "commands done", Traffic),
-        ("cmds_err", "commands failed", Fault(Warning, "the device refused commands: the calls that made them say why")),
+        (
+            "cmds_err",
+            "commands failed",
+            Fault(Warning, "the device refused commands: the calls that made them say why"),
+        ),
         ("no_completion_cmds", "commands lost", Fault(Problem, "the device did not answer commands")),
         ("keep_alive_rcvd", "signs of life", Traffic),
         ("alloc_pd_err", "domains refused", Fault(Warning, "protection domains were refused")),
         ("create_qp_err", "queue pairs refused", Fault(Warning, "queue pairs were refused: a limit, mostly")),
-        ("create_cq_err", "completion queues refused", Fault(Warning, "completion queues were refused: a limit, mostly")),
-        ("reg_mr_err", "registrations refused", Fault(Warning, "registrations were refused: RLIMIT_MEMLOCK, or a limit")),
+        (
+            "create_cq_err",
+            "completion queues refused",
+            Fault(Warning, "completion queues were refused: a limit, mostly"),
+        ),
+        (
+            "reg_mr_err",
+            "registrations refused",
+            Fault(Warning, "registrations were refused: RLIMIT_MEMLOCK, or a limit"),
+        ),
         ("alloc_ucontext_err", "openings refused", Fault(Warning, "the device could not be opened")),
         ("create_ah_err", "address handles refused", Fault(Warning, "address handles were refused: a limit, mostly")),
         ("mmap_err", "mappings refused", Fault(Warning, "queues could not be mapped")),
@@ -244,8 +256,11 @@ pub fn judge(before: &Sample, after: &Sample) -> Vec<Judgement> {
                 Some(Sort::Again) => {
                     let sent = difference(earlier, values, "tx_pkts");
                     let many = rise.saturating_mul(OFTEN) > sent;
-                    let (severity, how) =
-                        if many { (Severity::Warning, "many: the network or the peer is in trouble") } else { (Severity::Note, "few, which is normal") };
+                    let (severity, how) = if many {
+                        (Severity::Warning, "many: the network or the peer is in trouble")
+                    } else {
+                        (Severity::Note, "few, which is normal")
+                    };
                     found.push(of(severity, &format!("of {sent} packets {rise} were sent again: {how}")));
                 }
             }
@@ -262,7 +277,8 @@ fn difference(before: &Values, after: &Values, counter: &str) -> u64 {
 
 /// A row for each device: what went through it between two samples, and what went wrong.
 pub fn summary(before: &Sample, after: &Sample, time: Duration) -> String {
-    let mut table = Table::new(["device", "sent", "received", "packets sent", "read", "written", "again", "dropped", "errors"]);
+    let mut table =
+        Table::new(["device", "sent", "received", "packets sent", "read", "written", "again", "dropped", "errors"]);
     for (device, values) in after {
         let empty = Values::new();
         let earlier = before.get(device).unwrap_or(&empty);
@@ -339,7 +355,10 @@ mod tests {
             ("reg_mr_err", Severity::Warning, "RLIMIT_MEMLOCK"),
         ] {
             let found = judged(&[(counter, 5)], &[(counter, 6)]);
-            assert!(matches!(&found[..], [(is, text)] if *is == severity && text.contains(part)), "{counter}: {found:?}");
+            assert!(
+                matches!(&found[..], [(is, text)] if *is == severity && text.contains(part)),
+                "{counter}: {found:?}"
+            );
         }
     }
 

@@ -78,7 +78,9 @@ pub fn devices(host: &Host) -> Devices {
         verbs: listed.iter().find(|one| one.name == device.name).cloned(),
     });
     let force = in_force(&host.view, host.software.component("libfabric").map(|component| &component.version));
-    let set = environment_names().iter().filter_map(|name| Some(((*name).to_owned(), host.view.environment.get(*name)?.clone())));
+    let set = environment_names()
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), host.view.environment.get(*name)?.clone())));
     Devices {
         efas: efas.collect(),
         software: Vec::new(),
@@ -115,7 +117,9 @@ fn interfaces(host: &Host) -> String {
     match efas.saturating_sub(enas) {
         0 => format!("{efas} EFAs and {enas} ENAs: which EFA belongs to an ENA is unknown from here"),
         only if enas == 0 => format!("all {only} are EFA-only: no ENA is on the bus"),
-        only => format!("{only} of {efas} at least are EFA-only ({enas} ENAs are on the bus): which, is unknown from here"),
+        only => {
+            format!("{only} of {efas} at least are EFA-only ({enas} ENAs are on the bus): which, is unknown from here")
+        }
     }
 }
 

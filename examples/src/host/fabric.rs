@@ -56,7 +56,10 @@ pub(super) fn switch(view: &View) -> Result<Option<bool>, String> {
 pub(super) fn in_force(view: &View, libfabric: Option<&super::version::Version>) -> InForce {
     let is = |fabric, why: String| InForce { fabric, why };
     let Some(libfabric) = libfabric else {
-        return is("unknown", "no libfabric is found here, and programs on efa-os drive the device themselves".to_owned());
+        return is(
+            "unknown",
+            "no libfabric is found here, and programs on efa-os drive the device themselves".to_owned(),
+        );
     };
     if libfabric.is_before(DIRECT_SINCE) {
         return is("efa", format!("libfabric {libfabric} has no efa-direct, which came with {DIRECT_SINCE}"));
@@ -69,7 +72,9 @@ pub(super) fn in_force(view: &View, libfabric: Option<&super::version::Version>)
     }
     match (switch(view), knows_switch(view)) {
         (Ok(Some(true)), Some(true)) => is("efa", format!("{DISABLE_DIRECT} is true, and this NVSHMEM knows it")),
-        (Ok(Some(true)), None) => is("unknown", format!("{DISABLE_DIRECT} is true, and no NVSHMEM is found that could know it")),
+        (Ok(Some(true)), None) => {
+            is("unknown", format!("{DISABLE_DIRECT} is true, and no NVSHMEM is found that could know it"))
+        }
         (Err(value), _) => is("unknown", format!("{DISABLE_DIRECT} is {value:?}, which is no boolean")),
         (Ok(_), _) => is("efa-direct", format!("NVSHMEM takes it where libfabric ({libfabric}) offers it")),
     }

@@ -121,9 +121,9 @@ impl Service {
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
         match status.split_whitespace().nth(1) {
-            Some("200") => {
-                Ok(Some(String::from_utf8_lossy(&body).trim().replace(|c: char| c.is_control() && c != '\n', "\u{FFFD}")))
-            }
+            Some("200") => Ok(Some(
+                String::from_utf8_lossy(&body).trim().replace(|c: char| c.is_control() && c != '\n', "\u{FFFD}"),
+            )),
             Some("404") => Ok(None),
             _ => Err(other(&status)),
         }

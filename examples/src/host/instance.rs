@@ -35,9 +35,12 @@ pub struct Instance {
 impl Instance {
     /// Reads it.
     pub fn of(view: &View) -> Self {
-        let dmi = |file: &str| view.text(&format!("/sys/devices/virtual/dmi/id/{file}")).filter(|text| !text.is_empty());
+        let dmi =
+            |file: &str| view.text(&format!("/sys/devices/virtual/dmi/id/{file}")).filter(|text| !text.is_empty());
         let ec2 = dmi("sys_vendor").is_some_and(|vendor| vendor.contains("Amazon EC2"));
-        let said = |key: &str| view.metadata.answer().and_then(|metadata| metadata.get(key).cloned());
+        let said = |key: &str| {
+            view.metadata.answer().and_then(|metadata| metadata.get(key).cloned()).filter(|text| !text.is_empty())
+        };
         let of_each = |key: &str| {
             let metadata = view.metadata.answer().into_iter().flatten();
             let values = metadata.filter(|(path, _)| path.starts_with("network/") && path.ends_with(key));

@@ -159,6 +159,8 @@ mod tests {
     #[test]
     fn a_pattern_takes_what_it_says_and_no_more() {
         assert!(fits("*6a.*", "hpc6a.48xlarge") && fits("*6a.*", "c6a.48xlarge") && !fits("*6a.*", "c6an.48xlarge"));
-        assert!(fits("u7i*", "u7in-16tb.224xlarge") && fits("p5.48xlarge", "p5.48xlarge") && !fits("p5.*", "p5e.48xlarge"));
+        assert!(
+            fits("u7i*", "u7in-16tb.224xlarge") && fits("p5.48xlarge", "p5.48xlarge") && !fits("p5.*", "p5e.48xlarge")
+        );
     }
 }

@@ -52,9 +52,9 @@ impl Met {
 
 /// An address with a port: the doctor's own, if none is said.
 pub fn with_port(address: &str) -> String {
-    let has = address.rsplit_once(':').is_some_and(|(host, port)| {
-        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-    });
+    let has = address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']')));
     match (has, address.contains(':') && !address.starts_with('[')) {
         (true, _) => address.to_owned(),
         (false, true) => format!("[{address}]:{PORT}"),

@@ -36,7 +36,7 @@ mod redact;
 mod software;
 mod version;
 
-pub use bus::Bus;
+pub use bus::{Bus, Function, Peer, Rdma};
 pub use imds::Metadata;
 pub use instance::Instance;
 pub use live::{Ask, live};

@@ -75,7 +75,12 @@ mod tests {
 
     #[test]
     fn what_a_reader_needs_stays() {
-        for text in ["GPU 0000:53:00.0 on p5.48xlarge", "installer 1.43.1, EFA_1.4, 2.17.3.0", "efa-direct::x", "rdmap0s6: fine"] {
+        for text in [
+            "GPU 0000:53:00.0 on p5.48xlarge",
+            "installer 1.43.1, EFA_1.4, 2.17.3.0",
+            "efa-direct::x",
+            "rdmap0s6: fine",
+        ] {
             assert_eq!(redact(text, ""), text);
         }
     }

@@ -89,7 +89,9 @@ pub(super) fn folders(view: &View) -> Vec<String> {
     }
     let architecture = &view.machine.architecture;
     folders.extend([format!("/lib/{architecture}-linux-gnu"), format!("/usr/lib/{architecture}-linux-gnu")]);
-    folders.extend(["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/opt/amazon/efa/lib64", "/opt/amazon/efa/lib"].map(str::to_owned));
+    folders.extend(
+        ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/opt/amazon/efa/lib64", "/opt/amazon/efa/lib"].map(str::to_owned),
+    );
     folders.retain(|folder| folder.starts_with('/'));
     folders
 }
@@ -179,7 +181,9 @@ fn components(view: &View, installed: &str) -> Vec<Component> {
         put("Intel MPI", Some(version), format!("{mpi}/{name}"));
     }
     put("aws-ofi-nccl", package("libnccl-ofi").or_else(|| package("aws-ofi-nccl")), INSTALLED.to_owned());
-    let nccl = mapped(view, "libnccl.so.2").into_iter().chain(folders(view).into_iter().map(|at| format!("{at}/libnccl.so.2")));
+    let nccl = mapped(view, "libnccl.so.2")
+        .into_iter()
+        .chain(folders(view).into_iter().map(|at| format!("{at}/libnccl.so.2")));
     for path in nccl.filter_map(|path| view.real(&path)) {
         let version = path.rsplit("libnccl.so.").next().and_then(Version::parse);
         put("NCCL", version, path.clone());
@@ -192,7 +196,9 @@ fn components(view: &View, installed: &str) -> Vec<Component> {
             }
         }
     }
-    for (name, file) in [("Neuron driver", "/sys/module/neuron/version"), ("NVIDIA driver", "/sys/module/nvidia/version")] {
+    for (name, file) in
+        [("Neuron driver", "/sys/module/neuron/version"), ("NVIDIA driver", "/sys/module/nvidia/version")]
+    {
         put(name, view.text(file).and_then(|text| Version::parse(&text)), file.to_owned());
     }
     found

@@ -34,7 +34,10 @@ impl Version {
     pub fn order(&self, other: &Self) -> Ordering {
         let most = self.numbers.len().max(other.numbers.len());
         let number = |of: &Self, at: usize| of.numbers.get(at).copied().unwrap_or(0);
-        (0..most).map(|at| number(self, at).cmp(&number(other, at))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+        (0..most)
+            .map(|at| number(self, at).cmp(&number(other, at)))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
     }
 }
 

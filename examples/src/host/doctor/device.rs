@@ -68,7 +68,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "nvidia-open",
         title: "NVIDIA's kernel modules are the open ones",
-        severity: Severity::Warning,
+        severity: Severity::Problem,
         explain: "Reads /proc/driver/nvidia/version, which says `Open Kernel Module` of these. With the closed ones the kernel \
                   keeps symbols from the EFA driver that it marks for free software, so that EFA stopped after kernel updates: \
                   installers from 1.29 on, with the open modules, work (H23).",
@@ -116,7 +116,10 @@ fn present(host: &Host) -> Verdict {
     let kind = instance.kind.as_deref();
     let remedy = match (kind, instance.row) {
         (Some(kind), Some(row)) if row.efas.is_some() => {
-            format!("{kind} can have {}: attach network interfaces of type efa or efa-only, while it is stopped", row.efas.unwrap_or(0))
+            format!(
+                "{kind} can have {}: attach network interfaces of type efa or efa-only, while it is stopped",
+                row.efas.unwrap_or(0)
+            )
         }
         (Some(kind), _) => format!("ask whether {kind} has EFA: `{}`", type_command(host, kind)),
         (None, _) => "use an instance of EC2 that has EFA, and attach an interface of type efa or efa-only".to_owned(),
@@ -127,7 +130,9 @@ fn present(host: &Host) -> Verdict {
 /// The command that says what EFA a type has.
 pub(super) fn type_command(host: &Host, kind: &str) -> String {
     let region = host.instance.region_option();
-    format!("aws ec2 describe-instance-types{region} --instance-types {kind} --query 'InstanceTypes[].NetworkInfo.[EfaSupported,EfaInfo]'")
+    format!(
+        "aws ec2 describe-instance-types{region} --instance-types {kind} --query 'InstanceTypes[].NetworkInfo.[EfaSupported,EfaInfo]'"
+    )
 }
 
 fn driven(host: &Host) -> Verdict {
@@ -144,7 +149,7 @@ fn driven(host: &Host) -> Verdict {
     let loaded = host.view.has("/sys/module/efa");
     let remedy = if loaded {
         "the module is loaded and did not take the device: the kernel's log says why (`dmesg | grep efa`); a device newer than \
-         the driver needs a newer installer"
+         the driver needs a newer installer; in a container, the device may belong to another network namespace"
     } else {
         "load it: `modprobe efa`; if there is none for this kernel, run AWS's EFA installer again, with the headers of this kernel"
     };
@@ -161,10 +166,9 @@ fn count(host: &Host) -> Verdict {
     let Some(kind) = &host.instance.kind else { return unknown("the instance type is not known") };
     match host.instance.row.map(|row| row.efas) {
         _ if efas == 0 => moot("no EFA is here"),
-        None | Some(None) => ask(
-            format!("the list of instance types has no count for {kind}; {efas} are here"),
-            type_command(host, kind),
-        ),
+        None | Some(None) => {
+            ask(format!("the list of instance types has no count for {kind}; here: {efas}"), type_command(host, kind))
+        }
         Some(Some(most)) if efas < most => found(
             format!("{efas}"),
             format!("{most} of {kind}"),
@@ -178,7 +182,9 @@ fn port(host: &Host) -> Verdict {
     let states: Vec<_> = host.bus.efa_devices().map(|device| (&device.name, device.state.as_deref())).collect();
     let down: Vec<_> = states
         .iter()
-        .filter_map(|(name, state)| state.filter(|state| !state.contains("ACTIVE")).map(|state| format!("{name} is `{state}`")))
+        .filter_map(|(name, state)| {
+            state.filter(|state| !state.contains("ACTIVE")).map(|state| format!("{name} is `{state}`"))
+        })
         .collect();
     match states.iter().find(|(_, state)| state.is_none()) {
         _ if states.is_empty() => moot("no RDMA device of an EFA is here"),
@@ -247,10 +253,14 @@ fn one_stack(host: &Host) -> Verdict {
     if !host.view.has("/sys/module/mlx_compat") {
         return fine("the kernel's own ib_core");
     }
-    let driver = host.software.driver.as_ref().map_or("the kernel's own".to_owned(), |version| format!("AWS's {version}"));
+    let driver =
+        host.software.driver.as_ref().map_or("the kernel's own".to_owned(), |version| format!("AWS's {version}"));
     let version = host.view.text("/sys/module/mlx5_core/version").map(|text| format!(" {text}")).unwrap_or_default();
     found(
-        format!("MLNX OFED{version} (mlx_compat is loaded) beside the EFA driver, {driver}, on Linux {}", host.view.machine.kernel),
+        format!(
+            "MLNX OFED{version} (mlx_compat is loaded) beside the EFA driver, {driver}, on Linux {}",
+            host.view.machine.kernel
+        ),
         "the kernel's own ib_core",
         "uninstall MLNX OFED, or build the EFA driver against it (its DKMS package does after OFED is installed); reboot",
     )
@@ -273,8 +283,12 @@ fn nvidia_open(host: &Host) -> Verdict {
         "the open modules, and an EFA installer from 1.29 on",
         "install NVIDIA's open kernel modules (packages with -open in their name), then AWS's newest EFA installer",
     );
-    // With a newer installer they go together until the next change of the kernel's.
-    if installer.is_some_and(|installer| !installer.is_before("1.29")) { verdict.only(Severity::Note) } else { verdict }
+    match installer {
+        // They go together until the kernel changes again.
+        Some(installer) if !installer.is_before("1.29") => verdict.only(Severity::Note),
+        Some(_) => verdict,
+        None => verdict.only(Severity::Warning),
+    }
 }
 
 /// Whether GPU memory can be registered as a dma-buf, or what is missing.
@@ -286,11 +300,15 @@ fn dma_bufs(host: &Host) -> Result<(), String> {
     }
     match &host.software.driver {
         Some(version) if version.is_before("1.16") => return Err(format!("AWS's driver {version} has none, 1.16 has")),
-        None if older("5.16") => return Err(format!("the EFA driver of Linux {} has none, 5.16 has", host.view.machine.kernel)),
+        None if older("5.16") => {
+            return Err(format!("the EFA driver of Linux {} has none, 5.16 has", host.view.machine.kernel));
+        }
         _ => {}
     }
     match host.software.libibverbs.as_ref().and_then(|library| library.node) {
-        Some(node) if node < 12 => Err(format!("libibverbs has IBVERBS_1.{node}, and ibv_reg_dmabuf_mr is IBVERBS_1.12")),
+        Some(node) if node < 12 => {
+            Err(format!("libibverbs has IBVERBS_1.{node}, and ibv_reg_dmabuf_mr is IBVERBS_1.12"))
+        }
         _ => Ok(()),
     }
 }
@@ -319,7 +337,8 @@ fn provider(host: &Host) -> Verdict {
     if !host.has_gpus() {
         return moot("no GPU of NVIDIA's is here");
     }
-    let without: Vec<_> = host.bus.efa_devices().filter(|device| device.p2p == Peer::NoProvider).map(|device| &device.name).collect();
+    let without: Vec<_> =
+        host.bus.efa_devices().filter(|device| device.p2p == Peer::NoProvider).map(|device| &device.name).collect();
     if without.is_empty() {
         return fine("each that has the file p2p names a provider in it");
     }

@@ -235,16 +235,18 @@ fn hmem_p2p(host: &Host) -> Verdict {
 
 fn dmabuf(host: &Host) -> Verdict {
     let wants = |name: &str, value: bool| host.view.switch(name) == Some(value);
-    let on: Vec<_> = [("NCCL_DMABUF_ENABLE", true), ("FI_HMEM_CUDA_USE_DMABUF", true), ("OFI_NCCL_DISABLE_DMABUF", false)]
-        .into_iter()
-        .filter(|(name, value)| wants(name, *value))
-        .map(|(name, value)| format!("{name}={}", u8::from(value)))
-        .collect();
-    let off: Vec<_> = [("NCCL_DMABUF_ENABLE", false), ("FI_HMEM_CUDA_USE_DMABUF", false), ("OFI_NCCL_DISABLE_DMABUF", true)]
-        .into_iter()
-        .filter(|(name, value)| wants(name, *value))
-        .map(|(name, value)| format!("{name}={}", u8::from(value)))
-        .collect();
+    let on: Vec<_> =
+        [("NCCL_DMABUF_ENABLE", true), ("FI_HMEM_CUDA_USE_DMABUF", true), ("OFI_NCCL_DISABLE_DMABUF", false)]
+            .into_iter()
+            .filter(|(name, value)| wants(name, *value))
+            .map(|(name, value)| format!("{name}={}", u8::from(value)))
+            .collect();
+    let off: Vec<_> =
+        [("NCCL_DMABUF_ENABLE", false), ("FI_HMEM_CUDA_USE_DMABUF", false), ("OFI_NCCL_DISABLE_DMABUF", true)]
+            .into_iter()
+            .filter(|(name, value)| wants(name, *value))
+            .map(|(name, value)| format!("{name}={}", u8::from(value)))
+            .collect();
     if on.is_empty() || off.is_empty() {
         return fine("they agree");
     }
@@ -267,9 +269,11 @@ fn plugin(host: &Host) -> Verdict {
 
 fn gdr_level(host: &Host) -> Verdict {
     match host.view.variable("NCCL_NET_GDR_LEVEL") {
-        Some(level @ ("LOC" | "0")) => {
-            found(format!("NCCL_NET_GDR_LEVEL={level}"), "PHB or SYS, or none", "unset it: the plugin knows the topology")
-        }
+        Some(level @ ("LOC" | "0")) => found(
+            format!("NCCL_NET_GDR_LEVEL={level}"),
+            "PHB or SYS, or none",
+            "unset it: the plugin knows the topology",
+        ),
         level => fine(level.unwrap_or("it is not set")),
     }
 }
@@ -286,13 +290,17 @@ fn flush(host: &Host) -> Verdict {
             "one of the two, and the flush",
             "unset what switches it off",
         ),
-        (false, _) => found(listed(&off), "flushes", "unset it, but where the GPU's own order is known to do (H100 and newer)"),
+        (false, _) => {
+            found(listed(&off), "flushes", "unset it, but where the GPU's own order is known to do (H100 and newer)")
+        }
     }
 }
 
 fn proto(host: &Host) -> Verdict {
     match host.view.variable("NCCL_PROTO") {
-        Some(value) if !value.starts_with('^') && value.split(',').any(|name| name.trim().to_uppercase().starts_with("LL")) => {
+        Some(value)
+            if !value.starts_with('^') && value.split(',').any(|name| name.trim().to_uppercase().starts_with("LL")) =>
+        {
             found(format!("NCCL_PROTO={value}"), "none, or simple", "unset it")
         }
         value => fine(value.unwrap_or("it is not set")),

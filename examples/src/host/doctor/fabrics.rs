@@ -75,7 +75,11 @@ fn shm(host: &Host) -> Verdict {
     }
     match host.view.switch("FI_EFA_ENABLE_SHM_TRANSFER") {
         Some(false) => fine("0"),
-        _ => found("FI_EFA_ENABLE_SHM_TRANSFER is not 0", "0", "set FI_EFA_ENABLE_SHM_TRANSFER=0 before the program starts"),
+        _ => found(
+            "FI_EFA_ENABLE_SHM_TRANSFER is not 0",
+            "0",
+            "set FI_EFA_ENABLE_SHM_TRANSFER=0 before the program starts",
+        ),
     }
 }
 
@@ -83,7 +87,11 @@ fn value(host: &Host) -> Verdict {
     match switch(&host.view) {
         Ok(None) => fine("it is not set"),
         Ok(Some(value)) => fine(value.to_string()),
-        Err(value) => found(format!("{DISABLE_DIRECT}={value}"), "1, y, yes, true, on or their opposites", "set it to one of these"),
+        Err(value) => found(
+            format!("{DISABLE_DIRECT}={value}"),
+            "1, y, yes, true, on or their opposites",
+            "set it to one of these",
+        ),
     }
 }
 

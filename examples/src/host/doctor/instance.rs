@@ -115,9 +115,11 @@ fn rdma(host: &Host) -> Verdict {
 fn write(host: &Host) -> Verdict {
     match (&host.instance.kind, host.instance.row) {
         (Some(_), Some(row)) if !row.read => moot("it has no RDMA at all"),
-        (Some(kind), Some(row)) if !row.write => {
-            found(format!("{kind} has RDMA read, and no RDMA write"), "RDMA write", "let the other side read, or use SEND")
-        }
+        (Some(kind), Some(row)) if !row.write => found(
+            format!("{kind} has RDMA read, and no RDMA write"),
+            "RDMA write",
+            "let the other side read, or use SEND",
+        ),
         (Some(kind), Some(_)) => fine(kind.clone()),
         _ => unknown("the instance type is not known"),
     }

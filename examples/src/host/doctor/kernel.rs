@@ -155,7 +155,8 @@ fn link(host: &Host) -> Verdict {
     match functions.iter().filter(|function| function.link.is_some()).count() {
         0 => unknown("the system does not say how its links run"),
         _ if !slow.is_empty() => {
-            let remedy = "a GPU at rest may run slower; else stop and start the instance, which moves it to other hardware";
+            let remedy =
+                "a GPU at rest may run slower; else stop and start the instance, which moves it to other hardware";
             found(listed(&slow), "speed and width as at best", remedy)
         }
         known => fine(format!("{known} links at their best")),

@@ -208,7 +208,9 @@ fn devices_listed(host: &Host) -> Verdict {
     let devices = match &host.view.verbs {
         Asked::Not => return unknown("the library was not asked"),
         Asked::Failed(why) if host.bus.efas.is_empty() => return moot(format!("no EFA is here, and {why}")),
-        Asked::Failed(why) => return found(format!("the library does not answer: {why}"), "a list of devices", INSTALL),
+        Asked::Failed(why) => {
+            return found(format!("the library does not answer: {why}"), "a list of devices", INSTALL);
+        }
         Asked::Answered(devices) => devices,
     };
     let refused: Vec<_> =
@@ -229,7 +231,12 @@ fn devices_listed(host: &Host) -> Verdict {
         ),
         (_, true, false) => {
             let open = "each device to open";
-            found(listed(&refused), open, "what the library says of the first; the checks of files in /dev say more")
+            let first = refused.first().map_or("", String::as_str);
+            found(
+                format!("{} of {efas}: {first}", refused.len()),
+                open,
+                "what the library says of the first; the checks of files in /dev say more",
+            )
         }
         (_, true, true) => fine(format!("{} opened", devices.len())),
     }
@@ -289,11 +296,9 @@ fn installer_minimum(host: &Host) -> Verdict {
     let kind = host.instance.kind.as_deref().unwrap_or_default();
     match &host.software.installer {
         None => unknown(format!("AWS's installer left no list here; {kind} needs {needed}")),
-        Some(version) if version.is_before(needed) => found(
-            format!("{version}"),
-            format!("{needed} or newer for {kind}"),
-            "install AWS's newest EFA installer",
-        ),
+        Some(version) if version.is_before(needed) => {
+            found(format!("{version}"), format!("{needed} or newer for {kind}"), "install AWS's newest EFA installer")
+        }
         Some(version) => fine(format!("{version}")),
     }
 }
@@ -330,13 +335,17 @@ fn minimum(host: &Host) -> Verdict {
     let old: Vec<_> = judged
         .iter()
         .filter(|(component, minimum)| lists::is_too_old(minimum, &component.version))
-        .map(|(component, minimum)| format!("{} {} (at least {}, {})", component.name, component.version, minimum.version, minimum.why))
+        .map(|(component, minimum)| {
+            format!("{} {} (at least {}, {})", component.name, component.version, minimum.version, minimum.why)
+        })
         .collect();
     match (judged.is_empty(), old.is_empty()) {
         (true, _) => moot("none of them is found"),
         (false, true) => {
             fine(listed(judged.iter().map(|(component, _)| format!("{} {}", component.name, component.version))))
         }
-        (false, false) => found(listed(&old), "the documentation's oldest", "install newer ones: AWS's installer brings them"),
+        (false, false) => {
+            found(listed(&old), "the documentation's oldest", "install newer ones: AWS's installer brings them")
+        }
     }
 }

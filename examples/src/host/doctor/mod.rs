@@ -25,8 +25,8 @@ mod verdict;
 use serde::{Deserialize, Serialize};
 
 use super::Host;
-pub use report::{Outcome, Report, State, Style};
 pub(super) use report::outcomes_text;
+pub use report::{Outcome, Report, State, Style};
 pub use verdict::Verdict;
 
 /// How bad it is what a check may find.

@@ -212,7 +212,8 @@ fn memlock(host: &Host) -> Verdict {
 
 fn huge_pages(host: &Host) -> Verdict {
     let folder = "/sys/kernel/mm/hugepages/hugepages-2048kB";
-    let (all, free) = (host.view.number(&format!("{folder}/nr_hugepages")), host.view.number(&format!("{folder}/free_hugepages")));
+    let (all, free) =
+        (host.view.number(&format!("{folder}/nr_hugepages")), host.view.number(&format!("{folder}/free_hugepages")));
     let (Some(all), Some(free)) = (all, free) else { return moot("the kernel has no pages of 2 MiB") };
     let asked = host.view.switch("FI_EFA_USE_HUGE_PAGE") == Some(true);
     if asked && free == 0 {
@@ -230,6 +231,11 @@ fn fork(host: &Host) -> Verdict {
         Fork::Unneeded => fine("the kernel copies registered pages for the child"),
         Fork::Enabled if host.view.switch("RDMAV_HUGEPAGES_SAFE").is_some() => fine("libibverbs, with huge pages too"),
         Fork::Enabled => fine("libibverbs, but not with huge pages: those need RDMAV_HUGEPAGES_SAFE=1"),
+        // The library asks by netlink, which needs the kernel's RDMA.
+        Fork::Disabled if !host.view.has("/sys/module/ib_core") && !host.view.has("/sys/module/efa") => ask(
+            format!("this kernel, Linux {}, has no RDMA that the library could ask", host.view.machine.kernel),
+            "uname -r: from 5.13 on it is safe",
+        ),
         Fork::Disabled => found(
             format!("nobody keeps it safe on Linux {}", host.view.machine.kernel),
             "a kernel from 5.13 on, or libibverbs",
@@ -261,7 +267,9 @@ fn fork_not_needed(host: &Host) -> Verdict {
 fn fork_huge(host: &Host) -> Verdict {
     // Of libibverbs' two any value counts for libfabric, 0 too.
     let mut set = asked_for_forks(host, &["FI_EFA_FORK_SAFE"]);
-    set.extend(["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].into_iter().filter(|name| host.view.environment.contains_key(*name)));
+    set.extend(
+        ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].into_iter().filter(|name| host.view.environment.contains_key(*name)),
+    );
     if set.is_empty() || host.view.switch("FI_EFA_USE_HUGE_PAGE") != Some(true) {
         return fine("not both");
     }

@@ -119,8 +119,8 @@ impl Outcome {
         if matches!(self.state, State::Fine | State::Moot) {
             return writeln!(f, "{on}{word:<8}{off} {id}: {title}: {found}");
         }
-        let doubt = if self.state == State::Unknown { "whether " } else { "not so: " };
-        writeln!(f, "{on}{word:<8}{off} {id}: {doubt}{title}")?;
+        writeln!(f, "{on}{word:<8}{off} {id}")?;
+        writeln!(f, "         checked   {title}")?;
         writeln!(f, "         found     {found}")?;
         if let Some(expected) = &self.expected {
             writeln!(f, "         expected  {expected}")?;
@@ -177,9 +177,9 @@ pub(in super::super) fn outcomes_text(outcomes: &[Outcome], style: Style) -> Str
     }
     let count = |rank: u8| outcomes.iter().filter(|outcome| outcome.rank() == rank).count();
     let [problems, warnings, notes, unknown, fine, moot] = [0, 1, 2, 3, 4, 5].map(count);
-    let all = outcomes.len();
-    text + &format!(
-        "{all} checks: {problems} problems, {warnings} warnings, {notes} notes, {unknown} unknown, {fine} fine, {moot} do not \
-         arise\n"
-    )
+    let many = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let [all, problems, warnings, notes] =
+        [(outcomes.len(), "check"), (problems, "problem"), (warnings, "warning"), (notes, "note")]
+            .map(|(n, what)| many(n, what));
+    text + &format!("{all}: {problems}, {warnings}, {notes}, {unknown} unknown, {fine} fine, {moot} moot\n")
 }

@@ -19,7 +19,8 @@ pub(super) fn lacking(rules: &Value, groups: &BTreeSet<String>) -> Result<Vec<St
     for group in groups {
         for (egress, direction) in [(false, "inbound"), (true, "outbound")] {
             let own = rules.iter().filter(|rule| {
-                text(rule, "GroupId").as_ref() == Some(group) && rule.get("IsEgress").and_then(Value::as_bool) == Some(egress)
+                text(rule, "GroupId").as_ref() == Some(group)
+                    && rule.get("IsEgress").and_then(Value::as_bool) == Some(egress)
             });
             let passes = |rule: &&Value| {
                 let other = rule.get("ReferencedGroupInfo").and_then(|info| text(info, "GroupId"));
@@ -28,8 +29,10 @@ pub(super) fn lacking(rules: &Value, groups: &BTreeSet<String>) -> Result<Vec<St
             let own: Vec<&Value> = own.collect();
             if !own.iter().any(passes) {
                 let others = own.iter().map(|rule| {
-                    let other = text(rule, "CidrIpv4").or_else(|| text(rule, "CidrIpv6"));
-                    format!("{} {}", text(rule, "IpProtocol").unwrap_or_default(), other.unwrap_or_default())
+                    let address = text(rule, "CidrIpv4").or_else(|| text(rule, "CidrIpv6"));
+                    let group = || rule.get("ReferencedGroupInfo").and_then(|info| text(info, "GroupId"));
+                    let other = address.or_else(group).unwrap_or_else(|| "others".to_owned());
+                    format!("{} with {other}", text(rule, "IpProtocol").unwrap_or_default())
                 });
                 let others: Vec<String> = others.collect();
                 let beside = if others.is_empty() { String::new() } else { format!(" (only {})", others.join(", ")) };
