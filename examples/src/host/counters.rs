@@ -140,50 +140,7 @@ pub fn read(view: &View) -> Sample {
 
 /// The counters of a software device, by the driver's names.
 pub fn software(counters: &soft::Counters) -> Values {
-    let soft::Counters {
-        tx_bytes,
-        tx_pkts,
-        rx_bytes,
-        rx_pkts,
-        rx_drops,
-        send_bytes,
-        send_wrs,
-        recv_bytes,
-        recv_wrs,
-        rdma_read_wrs,
-        rdma_read_bytes,
-        rdma_read_wr_err,
-        rdma_read_resp_bytes,
-        rdma_write_wrs,
-        rdma_write_bytes,
-        rdma_write_wr_err,
-        rdma_write_recv_bytes,
-        retrans_pkts,
-        unresponsive_remote_events,
-        ..
-    } = *counters;
-    let all = [
-        ("tx_bytes", tx_bytes),
-        ("tx_pkts", tx_pkts),
-        ("rx_bytes", rx_bytes),
-        ("rx_pkts", rx_pkts),
-        ("rx_drops", rx_drops),
-        ("send_bytes", send_bytes),
-        ("send_wrs", send_wrs),
-        ("recv_bytes", recv_bytes),
-        ("recv_wrs", recv_wrs),
-        ("rdma_read_wrs", rdma_read_wrs),
-        ("rdma_read_bytes", rdma_read_bytes),
-        ("rdma_read_wr_err", rdma_read_wr_err),
-        ("rdma_read_resp_bytes", rdma_read_resp_bytes),
-        ("rdma_write_wrs", rdma_write_wrs),
-        ("rdma_write_bytes", rdma_write_bytes),
-        ("rdma_write_wr_err", rdma_write_wr_err),
-        ("rdma_write_recv_bytes", rdma_write_recv_bytes),
-        ("retrans_pkts", retrans_pkts),
-        ("unresponsive_remote_events", unresponsive_remote_events),
-    ];
-    all.map(|(name, value)| (name.to_owned(), value)).into()
+    counters.of_the_driver().map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 /// Two software devices of this process, and a thread that pings between them, so that there is something to count: what they

@@ -368,7 +368,7 @@ fn others(host: &Host) -> Verdict {
     let generations: Vec<_> = host.bus.efas.iter().filter_map(|function| generation(function.device)).collect();
     match (others.is_empty(), generations.is_empty()) {
         (false, _) => found(
-            format!("{} are no EFAs", listed(&others)),
+            format!("no EFA: {}", listed(&others)),
             "EFAs alone",
             "nothing, if programs choose their device; FI_PROVIDER=efa makes libfabric",
         ),

@@ -108,7 +108,7 @@ fn rdma(host: &Host) -> Verdict {
             "use SEND, or another type; `ctx.require` says at run time what there is",
         ),
         (Some(kind), Some(_)) => fine(kind.clone()),
-        _ => unknown("the instance type is not known"),
+        _ => unknown("the instance type is not known, or not in the list"),
     }
 }
 
@@ -121,7 +121,7 @@ fn write(host: &Host) -> Verdict {
             "let the other side read, or use SEND",
         ),
         (Some(kind), Some(_)) => fine(kind.clone()),
-        _ => unknown("the instance type is not known"),
+        _ => unknown("the instance type is not known, or not in the list"),
     }
 }
 
