@@ -37,10 +37,10 @@ fn devices_are_listed_with_the_fabric_and_the_versions_also_where_there_are_none
     let (status, out, err) = ran(&["devices"]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     assert!(out.contains("fabric "), "{out}");
-    let list = json(&["devices", "--json", "--device", "soft"]);
+    let list = json(&["devices", "--json", "--soft"]);
     assert_eq!(list["software"][0]["name"], "software0", "{list}");
     assert!(list["efas"].is_array() && list["fabric_why"].is_string(), "{list}");
-    let (_, out, _) = ran(&["devices", "--device", "soft"]);
+    let (_, out, _) = ran(&["devices", "--soft"]);
     assert!(out.contains("RDMA_WRITE: writes to peers' memory"), "{out}");
 }
 
@@ -94,13 +94,13 @@ fn h28_rules_are_judged_from_a_file_as_the_command_printed_them() {
 
 #[test]
 fn software_devices_count_traffic_and_rates_and_prometheus_has_them() {
-    let (status, out, err) = ran(&["stat", "--once", "--all", "--interval", "0.2", "--device", "soft"]);
+    let (status, out, err) = ran(&["stat", "--once", "--all", "--interval", "0.2", "--soft"]);
     assert_eq!((status, err.as_str()), (0, ""), "{out}");
     assert!(out.contains("software1") && out.contains("send_wrs"), "{out}");
-    let counted = json(&["stat", "--json", "--interval", "0.2", "--device", "soft"]);
+    let counted = json(&["stat", "--json", "--interval", "0.2", "--soft"]);
     let sent = |when: &str| counted[when]["software0"]["send_wrs"].as_u64().unwrap();
     assert!(sent("after") > sent("before"), "{counted}");
-    let (_, out, _) = ran(&["stat", "--prometheus", "--device", "soft"]);
+    let (_, out, _) = ran(&["stat", "--prometheus", "--soft"]);
     assert!(out.contains("efa_send_wrs_total{device=\"software0\"} "), "{out}");
     let (status, _, err) = ran(&["stat", "--interval", "0"]);
     assert!(status == 2 && err.contains("0.01"), "{err}");

@@ -52,6 +52,22 @@ fn each_check_finds_something_on_one_host_and_nothing_on_another() {
     println!("\nfigure: doctor: {} checks on {} made-up hosts", checks().count(), REPORTS.len());
 }
 
+/// Hosts whose list of devices is a file too.
+const LISTED: [&str; 6] = ["h22-no-driver", "m6i", "no-ec2", "nvshmem-switch-known", "p5", "two-kinds-of-rdma"];
+
+#[test]
+fn each_list_of_devices_is_what_a_person_has_read() {
+    let folder = made_up::folder().join("devices");
+    for name in LISTED {
+        let (host, _folder) = made_up::host(name);
+        let (text, path) = (devices(&host).text(), folder.join(format!("{name}.txt")));
+        if std::env::var_os("EFA_UPDATE_REPORTS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "{}", path.display());
+    }
+}
+
 #[test]
 fn each_report_is_what_a_person_has_read() {
     let update = std::env::var_os("EFA_UPDATE_REPORTS").is_some();
@@ -72,6 +88,56 @@ fn each_report_is_what_a_person_has_read() {
     let stray: Vec<_> =
         files.filter(|file| !file.strip_suffix(".txt").is_some_and(|name| REPORTS.contains_key(name))).collect();
     assert!(stray.is_empty(), "reports of no host: {stray:?}");
+}
+
+/// What a check found on a host, in words: found, expected, remedy.
+fn words(host: &str, id: &str) -> String {
+    let (_, report) = &REPORTS[host];
+    let outcome = report.outcome(id).unwrap_or_else(|| panic!("no check {id}"));
+    assert_eq!(outcome.state, State::Found, "{host}: {outcome:?}");
+    let parts = [Some(&outcome.found), outcome.expected.as_ref(), outcome.remedy.as_ref()];
+    parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n")
+}
+
+fn says(host: &str, id: &str, parts: &[&str]) {
+    let text = words(host, id);
+    assert!(parts.iter().all(|part| text.contains(part)), "{host}, {id}: no {parts:?} in\n{text}");
+}
+
+#[test]
+fn h22_each_missing_piece_has_a_finding_and_a_remedy_of_its_own() {
+    says("p5-not-attached", "efa-present", &["none", "efa-only"]);
+    says("h22-no-driver", "efa-driver", &["0000:50:1b.0", "not loaded", "modprobe efa"]);
+    says("h22-container-without-files", "node-missing", &["32 of 32", "uverbs0", "--device"]);
+    says("h22-file-not-permitted", "node-permission", &["uverbs0", "chmod 666"]);
+    says("h22-cgroup", "node-cgroup", &["uverbs0", "--device", "instead of mounting"]);
+    says("h22-no-provider", "provider-file", &["driver efa", "ibverbs-providers"]);
+    says("container-without-libefa", "libefa", &["libefa.so.1", "ibverbs-providers"]);
+}
+
+#[test]
+fn h23_two_rdma_stacks_and_closed_gpu_modules_are_named_with_kernel_and_driver() {
+    says(
+        "h23-two-rdma-stacks",
+        "one-rdma-stack",
+        &["MLNX OFED 24.10-1.1.4", "2.17.3g", "6.1.155", "uninstall MLNX OFED"],
+    );
+    says("h23-closed-nvidia", "nvidia-open", &["closed, 535.129.03", "6.8.0-1035-aws", "1.28.0", "1.29", "-open"]);
+}
+
+#[test]
+fn h28_rules_with_addresses_or_for_tcp_and_udp_do_not_count_and_both_commands_are_given() {
+    let parts = ["no inbound rule", "tcp with", "no outbound rule", "-1 with 0.0.0.0/0"];
+    says("h28-rules-by-address", "security-group", &parts);
+    says(
+        "h28-rules-by-address",
+        "security-group",
+        &["security-group-ingress", "security-group-egress", "--protocol -1"],
+    );
+    assert_eq!(REPORTS["rules-good"].1.outcome("security-group").unwrap().state, State::Fine);
+    // Without the rules, the command that prints them.
+    let unknown = REPORTS["m6i"].1.outcome("security-group").unwrap();
+    assert!(unknown.remedy.as_ref().unwrap().contains("describe-security-group-rules"), "{unknown:?}");
 }
 
 #[test]
@@ -109,7 +175,8 @@ fn h32_each_gpu_is_shown_with_the_four_cards_of_its_own_switch() {
     cards.sort();
     cards.dedup();
     assert_eq!(cards.len(), 32);
+    says("h32-thirty-two-cards", "many-cards", &["32 cards, 4 of them near", "efa devices"]);
     let text = list.text();
     assert!(text.contains("GPU 0000:a0:00.0") && text.contains("the same PCI switch"), "{text}");
-    assert!(text.contains("31 of 32 at least are EFA-only"), "{text}");
+    assert!(text.contains("at least 31 of 32"), "{text}");
 }

@@ -45,13 +45,13 @@ enum Command {
 /// List the EFAs: where they are, what they can do, which is near which GPU, and what drives them.
 #[derive(Args, Debug)]
 struct Devices {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     /// Open software devices of this process too, and list them.
-    #[arg(long, value_name = "KIND")]
-    device: Option<Kind>,
-    /// Without addresses and names.
+    #[arg(long)]
+    soft: bool,
+    /// Print numbers in the place of addresses and names.
     #[arg(long)]
     redact: bool,
 }
@@ -59,12 +59,14 @@ struct Devices {
 /// Find out why EFA does not work here, or not well: each finding with what was expected and what to do.
 ///
 /// Nothing is changed and nothing is sent, but to the instance's own metadata service, unless --probe or --with says so.
+///
+/// Exit status: 0 no problem, maybe warnings and notes; 1 problems; 3 the other host was not reached, or a file was not read.
 #[derive(Args, Debug)]
 struct Doctor {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// What is fine, and what does not arise, too.
+    /// Print what is fine, and what does not arise, too.
     #[arg(long, short)]
     verbose: bool,
     /// Try it too: open each EFA, register memory, of GPUs too, and send to itself.
@@ -88,7 +90,7 @@ struct Doctor {
     /// Say what a check looks at, and what follows; without an ID, list all.
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     explain: Option<String>,
-    /// Without addresses and names, to be shown to strangers.
+    /// Print numbers in the place of addresses, identifiers and this host's name: for an issue.
     #[arg(long)]
     redact: bool,
 }
@@ -98,24 +100,24 @@ struct Doctor {
 /// Counters outlive programs, and reboots: only differences mean something.
 #[derive(Args, Debug)]
 struct Stat {
-    /// One interval, then end; 1 if a problem rose in it.
+    /// End after one interval; the exit status is 1 if a problem rose in it.
     #[arg(long)]
     once: bool,
     /// Seconds between two readings.
     #[arg(long, default_value_t = 1.0, value_parser = interval)]
     interval: f64,
-    /// Each counter, with its value, its rate and what it counts.
+    /// Print each counter, with its value, its rate and what it counts.
     #[arg(long)]
     all: bool,
-    /// The values now, as Prometheus' text.
+    /// Print the values now, as Prometheus' text.
     #[arg(long, conflicts_with_all = ["once", "json"])]
     prometheus: bool,
-    /// As JSON: one interval.
+    /// Print one interval as JSON.
     #[arg(long)]
     json: bool,
     /// Software devices instead: two of this process, with traffic between them.
-    #[arg(long, value_name = "KIND")]
-    device: Option<Kind>,
+    #[arg(long)]
+    soft: bool,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
@@ -194,7 +196,7 @@ fn shown(text: String, host: &Host, redacted: bool) -> String {
 fn list(arguments: &Devices) -> Result<End, Fault> {
     let host = Host::live(Ask::Everybody);
     let mut found = devices::devices(&host);
-    if arguments.device == Some(Kind::Soft) {
+    if arguments.soft {
         found.software = devices::software()?;
     }
     let text = if arguments.json { json(&found)? } else { found.text() };
@@ -281,7 +283,7 @@ fn other_side(arguments: &Doctor, report: &Report) -> Result<Option<Met>, Fault>
 }
 
 fn stat(arguments: &Stat) -> Result<End, Fault> {
-    let soft = (arguments.device == Some(Kind::Soft)).then(counters::Traffic::start).transpose()?;
+    let soft = arguments.soft.then(counters::Traffic::start).transpose()?;
     let view = live(Ask::Files);
     let read = || soft.as_ref().map_or_else(|| counters::read(&view), counters::Traffic::read);
     if arguments.prometheus {

@@ -9,10 +9,11 @@ use serde::Serialize;
 use super::Host;
 use super::bus::{Peer, Rdma, generation};
 use super::compare::versions;
-use super::doctor::environment_names;
+use super::doctor::{environment_names, listed};
 use super::fabric::in_force;
 use super::rails::{Rail, rails};
 use super::view::{Asked, VerbsDevice};
+use crate::table::Table;
 
 /// All of it, as `--json` has it.
 #[derive(Clone, Debug, Serialize)]
@@ -115,10 +116,12 @@ fn interfaces(host: &Host) -> String {
         return "unknown".to_owned();
     }
     match efas.saturating_sub(enas) {
-        0 => format!("{efas} EFAs and {enas} ENAs: which EFA belongs to an ENA is unknown from here"),
-        only if enas == 0 => format!("all {only} are EFA-only: no ENA is on the bus"),
+        0 => format!("EFAs on the bus: {efas}, ENAs: {enas}; which EFA belongs to an ENA is unknown from here"),
+        only if enas == 0 => format!("EFA-only: all {only}, since no ENA is on the bus"),
         only => {
-            format!("{only} of {efas} at least are EFA-only ({enas} ENAs are on the bus): which, is unknown from here")
+            format!(
+                "EFA-only: at least {only} of {efas}, with ENAs on the bus: {enas}; which EFAs these are is unknown from here"
+            )
         }
     }
 }
@@ -132,8 +135,30 @@ impl Devices {
     }
 
     fn write(&self, f: &mut String) -> std::fmt::Result {
+        if !self.efas.is_empty() {
+            let mut table = Table::new(["EFA", "PCI", "NUMA node", "file", "GID", "port", "speed", "peer memory"]);
+            self.efas.iter().for_each(|efa| table.row(efa.cells()));
+            writeln!(f, "{table}")?;
+        }
+        // Of many that are alike once.
+        let mut groups: Vec<Vec<&Efa>> = Vec::new();
         for efa in &self.efas {
-            efa.write(f)?;
+            match groups.iter_mut().find(|group| group.first().is_some_and(|first| first.is_like(efa))) {
+                Some(group) => group.push(efa),
+                None => groups.push(vec![efa]),
+            }
+        }
+        for group in groups {
+            let names = listed(group.iter().map(|efa| efa.device.name.as_str()));
+            let Some(first) = group.first() else { continue };
+            let generation =
+                first.generation.map_or("an unknown generation".to_owned(), |number| format!("generation {number}"));
+            writeln!(f, "{names}: EFA of {generation}")?;
+            match &first.verbs {
+                Some(VerbsDevice { error: Some(error), .. }) => writeln!(f, "  {:<12}{error}", "library")?,
+                Some(verbs) => write_verbs(f, verbs)?,
+                None => writeln!(f, "  {:<12}does not list it, or was not asked", "library")?,
+            }
         }
         for device in &self.software {
             writeln!(f, "{}: a software device of this process", device.name)?;
@@ -174,35 +199,38 @@ impl Devices {
 }
 
 impl Efa {
-    fn write(&self, f: &mut String) -> std::fmt::Result {
-        let device = &self.device;
-        let generation = self.generation.map(|number| format!(" of generation {number}")).unwrap_or_default();
-        writeln!(f, "{}: an EFA{generation}", device.name)?;
-        let mut line = |name: &str, value: &str| writeln!(f, "  {name:<12}{value}");
-        if let Some(function) = &device.function {
-            let numa = function.numa.map_or("unknown".to_owned(), |node| node.to_string());
-            let near = function.processors.as_ref().map(|list| format!(", processors {list}")).unwrap_or_default();
-            line("PCI", &format!("{}, device {:#06x}, NUMA node {numa}{near}", function.address, function.device))?;
-        }
-        line("file", device.node.as_deref().unwrap_or("none: ib_uverbs is not loaded"))?;
-        line("GID", device.gid.as_deref().unwrap_or("unknown"))?;
-        let rate = device.rate.clone().or_else(|| {
-            let megabits = self.verbs.as_ref()?.megabits?;
-            Some(format!("{} Gb/s", megabits as f64 / 1000.0))
-        });
-        let state = device.state.as_deref().unwrap_or("unknown");
-        line("port", &format!("{state}, {}", rate.as_deref().unwrap_or("speed unknown")))?;
-        let p2p = match &device.p2p {
-            Peer::By(provider) => format!("peer memory by {provider}"),
-            Peer::NoProvider => "peer memory without a provider".to_owned(),
-            Peer::Absent => "no peer memory; dma-bufs, where kernel and libraries have them".to_owned(),
+    /// Whether all is the same but where it is and how it is called.
+    fn is_like(&self, other: &Self) -> bool {
+        let of = |efa: &Self| {
+            let verbs = efa.verbs.as_ref();
+            verbs.map(|one| (one.path.clone(), one.capabilities.clone(), one.limits.clone(), one.error.is_some()))
         };
-        line("GPU memory", &p2p)?;
-        match &self.verbs {
-            Some(VerbsDevice { error: Some(error), .. }) => line("library", error),
-            Some(verbs) => write_verbs(f, verbs),
-            None => line("library", "does not list it, or was not asked"),
-        }
+        self.generation == other.generation && of(self) == of(other)
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let device = &self.device;
+        let function = device.function.as_ref();
+        let unknown = || "unknown".to_owned();
+        let node = device.node.as_ref().map(|node| node.trim_start_matches("/dev/infiniband/").to_owned());
+        let gigabits = || Some(format!("{} Gb/s", self.verbs.as_ref()?.megabits? as f64 / 1000.0));
+        [
+            device.name.clone(),
+            function.map_or_else(unknown, |function| function.address.clone()),
+            function.and_then(|function| function.numa).map_or_else(unknown, |node| node.to_string()),
+            node.unwrap_or_else(|| "none".to_owned()),
+            device.gid.clone().unwrap_or_else(unknown),
+            device
+                .state
+                .as_ref()
+                .map_or_else(unknown, |state| state.trim_start_matches(|c| "0123456789: ".contains(c)).to_owned()),
+            device.rate.clone().or_else(gigabits).unwrap_or_else(unknown),
+            match &device.p2p {
+                Peer::By(provider) => provider.clone(),
+                Peer::NoProvider => "no provider".to_owned(),
+                Peer::Absent => "none".to_owned(),
+            },
+        ]
     }
 }
 

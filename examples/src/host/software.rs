@@ -156,7 +156,7 @@ fn components(view: &View, installed: &str) -> Vec<Component> {
     // A package's version, of Debian's `name_version_arch` or an RPM's `name-version-release.arch`.
     let package = |name: &str| {
         let rest = |word: &str| word.strip_prefix(name)?.strip_prefix(['_', '-']).map(str::to_owned);
-        installed.split_whitespace().filter_map(rest).find_map(|rest| Version::parse(&rest))
+        installed.split_whitespace().filter_map(rest).find_map(|rest| Version::parse(rest.split(['_', '-']).next()?))
     };
     let prefix = |root: &str| [format!("{root}/lib64"), format!("{root}/lib")];
     let mut fabric = prefix("/opt/amazon/efa").to_vec();

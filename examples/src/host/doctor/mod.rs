@@ -28,6 +28,7 @@ use super::Host;
 pub(super) use report::outcomes_text;
 pub use report::{Outcome, Report, State, Style};
 pub use verdict::Verdict;
+pub(super) use verdict::listed;
 
 /// How bad it is what a check may find.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

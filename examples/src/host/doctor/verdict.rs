@@ -65,7 +65,7 @@ pub(super) fn moot(why: impl Into<String>) -> Verdict {
 }
 
 /// Names with commas, of many the first few and how many more.
-pub(super) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+pub(in super::super) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     const SHOWN: usize = 4;
     let names: Vec<S> = names.into_iter().collect();
     let shown = names.iter().take(SHOWN).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
