@@ -22,6 +22,14 @@ pub(super) const CHECKS: &[Check] = &[
         judge: shm,
     },
     Check {
+        id: "nvshmem-conflict",
+        title: "what NVSHMEM sets for libfabric is not set otherwise",
+        severity: Severity::Warning,
+        explain: "NVSHMEM's transport sets FI_EFA_USE_DEVICE_RDMA=1 and FI_HMEM_CUDA_USE_GDRCOPY=1 itself, and warns where they \
+                  are set to something else (its sources).",
+        judge: conflict,
+    },
+    Check {
         id: "fabric-switch-value",
         title: "the switch between the fabrics is a boolean",
         severity: Severity::Problem,
@@ -81,6 +89,20 @@ fn shm(host: &Host) -> Verdict {
             "set FI_EFA_ENABLE_SHM_TRANSFER=0 before the program starts",
         ),
     }
+}
+
+fn conflict(host: &Host) -> Verdict {
+    if !nvshmem_on_efa(&host.view) {
+        return moot("NVSHMEM is not told to use EFA");
+    }
+    let off: Vec<_> = ["FI_EFA_USE_DEVICE_RDMA", "FI_HMEM_CUDA_USE_GDRCOPY"]
+        .into_iter()
+        .filter(|name| host.view.switch(name) == Some(false))
+        .collect();
+    if off.is_empty() {
+        return fine("neither is off");
+    }
+    found(format!("off: {}", off.join(", ")), "1, or nothing", "unset it: NVSHMEM sets it")
 }
 
 fn value(host: &Host) -> Verdict {
