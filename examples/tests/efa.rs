@@ -67,6 +67,8 @@ fn each_check_is_explained_and_one_that_is_none_is_told() {
     }
     let (status, out, _) = ran(&["doctor", "--explain", "security-group"]);
     assert!(status == 0 && out.contains("0.0.0.0/0") && out.lines().all(|line| line.len() <= 120), "{out}");
+    let all = json(&["doctor", "--explain", "--json"]);
+    assert_eq!(all.as_array().unwrap().len(), checks().count());
     let (status, _, err) = ran(&["doctor", "--explain", "nonsense"]);
     assert!(status == 3 && err.contains("nonsense"), "{err}");
 }

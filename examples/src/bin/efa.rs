@@ -196,7 +196,7 @@ fn shown(text: String, host: &Host, redacted: bool) -> String {
 fn list(arguments: &Devices) -> Result<End, Fault> {
     let host = Host::live(Ask::Everybody);
     let mut found = devices::devices(&host);
-    if arguments.soft {
+    if arguments.soft || std::env::var_os("EFA_OS_DEVICES").is_some_and(|kind| kind == "soft") {
         found.software = devices::software()?;
     }
     let text = if arguments.json { json(&found)? } else { found.text() };
@@ -204,36 +204,10 @@ fn list(arguments: &Devices) -> Result<End, Fault> {
 }
 
 fn explain(id: &str, as_json: bool) -> Result<End, Fault> {
-    if id.is_empty() {
-        let all = doctor::checks().map(|(group, check)| format!("{:<12} {:<22} {}\n", group, check.id, check.title));
-        return print(&all.collect::<String>());
-    }
-    let Some((group, check)) = doctor::check(id) else {
+    let Some(explained) = doctor::explained(id) else {
         return Err(Fault::Protocol(format!("no check is called {id}: `efa doctor --explain` lists all")));
     };
-    if as_json {
-        let fields = [("id", check.id), ("group", group), ("title", check.title), ("explain", check.explain)];
-        return print(&json(&BTreeMap::from(fields))?);
-    }
-    let severity = format!("{:?}", check.severity).to_lowercase();
-    print(&format!("{id} ({group}, {severity}): {}\n\n{}\n", check.title, wrapped(check.explain)))
-}
-
-/// Lines of at most 100 characters.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("never empty");
-        if line.chars().count() + word.chars().count() >= 100 {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
+    print(&if as_json { json(&explained)? } else { doctor::explained_text(&explained) })
 }
 
 fn examine(arguments: &Doctor) -> Result<End, Fault> {
@@ -290,7 +264,7 @@ fn stat(arguments: &Stat) -> Result<End, Fault> {
         return print(&prometheus::text(&read()));
     }
     let mut before = read();
-    if before.is_empty() {
+    if before.is_empty() && !arguments.json {
         say(format_args!("no EFA here: `efa doctor` says what is missing"))?;
         return Ok(End::Fine);
     }

@@ -36,7 +36,13 @@ fn replaced(word: &str, host: &str, known: &mut BTreeMap<String, String>) -> Str
 /// What a word is that is not to be shown.
 fn kind(word: &str, host: &str) -> Option<&'static str> {
     let hex = |text: &str| text.len() >= 8 && text.chars().all(|c| c.is_ascii_hexdigit());
-    if !host.is_empty() && word == host {
+    // Also with its domain; and a name that EC2 made of an address.
+    let named =
+        !host.is_empty() && word.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let made = word
+        .strip_prefix("ip-")
+        .is_some_and(|rest| rest.split(['-', '.']).take(4).filter(|part| part.parse::<u8>().is_ok()).count() == 4);
+    if named || made {
         return Some("HOST");
     }
     let prefixes = [("i-", "INSTANCE"), ("eni-", "INTERFACE"), ("vpc-", "NETWORK"), ("subnet-", "SUBNET")];
@@ -64,12 +70,14 @@ mod tests {
 
     #[test]
     fn addresses_identifiers_and_the_hosts_name_are_numbers_and_equal_ones_the_same() {
-        let text = "ip-10-0-0-7 at fe80::1, fe80:0000:0000:0000:0000:00ff:fe00:0002 and 10.0.0.7: sg-0123456789abcdef0, \
-                    vpc-00ff00ff, i-0123456789abcdef0; again fe80::1. 0a:00:1b:2c:3d:4e";
-        let shown = redact(text, "ip-10-0-0-7");
+        let text = "node7 at fe80::1, fe80:0000:0000:0000:0000:00ff:fe00:0002 and 10.0.0.7: sg-0123456789abcdef0, \
+                    vpc-00ff00ff, i-0123456789abcdef0; again fe80::1. 0a:00:1b:2c:3d:4e, \
+                    node7.local, ip-10-0-0-8.ec2.internal";
+        let shown = redact(text, "node7");
         assert_eq!(
             shown,
-            "HOST-1 at ADDRESS-2, ADDRESS-3 and ADDRESS-4: GROUP-5, NETWORK-6, INSTANCE-7; again ADDRESS-2. MAC-8"
+            "HOST-1 at ADDRESS-2, ADDRESS-3 and ADDRESS-4: GROUP-5, NETWORK-6, INSTANCE-7; again ADDRESS-2. MAC-8, \
+             HOST-9, HOST-10"
         );
     }
 

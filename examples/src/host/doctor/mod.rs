@@ -9,10 +9,11 @@
 //! | `instance` | what EC2 says, and what only its API can say |
 //! | `environment` | variables that contradict each other, or that abort |
 //! | `fabrics` | `efa-direct` and `efa`, NVSHMEM |
-//! | `verdict`, `report` | what a check says; all of them as text and JSON |
+//! | `verdict`, `report`, `explain` | what a check says; all of them as text and JSON; what a check looks at |
 
 mod device;
 mod environment;
+mod explain;
 mod fabrics;
 mod instance;
 mod kernel;
@@ -25,6 +26,7 @@ mod verdict;
 use serde::{Deserialize, Serialize};
 
 use super::Host;
+pub use explain::{Explained, explained, explained_text};
 pub(super) use report::outcomes_text;
 pub use report::{Outcome, Report, State, Style};
 pub use verdict::Verdict;
