@@ -153,11 +153,7 @@ fn components(view: &View, installed: &str) -> Vec<Component> {
         let version = text.lines().find_map(|line| line.strip_prefix("Version:"))?;
         Some((Version::parse(version), file))
     };
-    // A package's version, of Debian's `name_version_arch` or an RPM's `name-version-release.arch`.
-    let package = |name: &str| {
-        let rest = |word: &str| word.strip_prefix(name)?.strip_prefix(['_', '-']).map(str::to_owned);
-        installed.split_whitespace().filter_map(rest).find_map(|rest| Version::parse(rest.split(['_', '-']).next()?))
-    };
+    let package = |name: &str| package(installed, name);
     let prefix = |root: &str| [format!("{root}/lib64"), format!("{root}/lib")];
     let mut fabric = prefix("/opt/amazon/efa").to_vec();
     fabric.extend(folders(view));
@@ -204,6 +200,12 @@ fn components(view: &View, installed: &str) -> Vec<Component> {
     found
 }
 
+/// A package's version by its name, of Debian's `name_version_arch` or an RPM's `name-version-release.arch`.
+fn package(installed: &str, name: &str) -> Option<Version> {
+    let rest = |word: &'_ str| word.strip_prefix(name)?.strip_prefix(['_', '-']).map(str::to_owned);
+    installed.split_whitespace().filter_map(rest).find_map(|rest| Version::parse(rest.split(['_', '-']).next()?))
+}
+
 /// Folders of Python's packages, the active environment's first.
 fn python(view: &View) -> Vec<String> {
     let mut roots: Vec<String> = view.variable("VIRTUAL_ENV").map(|root| format!("{root}/lib")).into_iter().collect();
@@ -215,4 +217,27 @@ fn python(view: &View) -> Vec<String> {
         }
     }
     folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packages_version_is_read_of_either_kind_of_name_and_of_no_other_package() {
+        let debian = "libfabric-aws-dev_9.9_amd64 libfabric-aws-bin_2.1.0amzn5.0_amd64 openmpi40-aws_4.1.7-2_amd64";
+        let rpm = "libfabric-aws-devel-9.9-1.x86_64 libfabric-aws-2.1.0amzn5.0-1.amzn2023.x86_64 openmpi40-aws-4.1.7-2.x86_64";
+        for installed in [debian, rpm] {
+            let of = |name| package(installed, name).map(|version| version.to_string());
+            let fabric = of("libfabric-aws-bin").or(of("libfabric-aws"));
+            assert_eq!((fabric.as_deref(), of("openmpi40-aws").as_deref()), (Some("2.1.0amzn5.0"), Some("4.1.7")));
+            assert_eq!(of("libnccl-ofi"), None);
+        }
+    }
+
+    #[test]
+    fn the_numbers_after_a_text_are_found_wherever_it_stands() {
+        let bytes = b"\0EFA_1.0\0EFA_1.12\0EFA_1.\0EFA_2.3";
+        assert_eq!(numbers_after(bytes, "EFA_1.").collect::<Vec<_>>(), [0, 12]);
+    }
 }
