@@ -28,7 +28,7 @@ pub struct Function {
     /// The path to it in the tree of devices: its root, bridges, itself.
     #[serde(skip)]
     pub path: Vec<String>,
-    /// Its device number: 0xefa0 to 0xefa3 of EFA.
+    /// Its device number: 0xefa0 of the first generation of EFA, and higher ones, which are not documented.
     pub device: u16,
     /// Its NUMA node, if the system says one.
     pub numa: Option<u32>,
@@ -160,9 +160,4 @@ fn function(view: &View, folder: &str) -> Option<Function> {
         processors: text("local_cpulist").filter(|list| !list.is_empty()),
         link: link("current").zip(link("max")).map(|(current, max)| [current, max]),
     })
-}
-
-/// The generation of an EFA's hardware. That 0xefa0 is the first is known; that the others follow in order is inferred.
-pub(super) fn generation(device: u16) -> Option<u32> {
-    (0xefa0..=0xefa3).contains(&device).then(|| u32::from(device - 0xefa0) + 1)
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Host;
-use super::bus::generation;
 use super::doctor::{Outcome, Severity, Verdict};
 
 /// What a host says of itself to another, and in a report.
@@ -34,8 +33,8 @@ pub struct Facts {
     pub security_groups: BTreeSet<String>,
     /// Its EFAs.
     pub efas: usize,
-    /// The generations of their hardware.
-    pub generations: BTreeSet<u32>,
+    /// Their PCI device numbers: 0xefa0 is the first generation.
+    pub devices: BTreeSet<String>,
     /// What all that were opened can do.
     pub capabilities: BTreeSet<String>,
     /// Their addresses.
@@ -63,7 +62,7 @@ impl Facts {
             subnets: host.instance.subnets.clone(),
             security_groups: host.instance.security.clone(),
             efas: host.bus.efas.len(),
-            generations: host.bus.efas.iter().filter_map(|function| generation(function.device)).collect(),
+            devices: host.bus.efas.iter().map(|function| format!("{:#06x}", function.device)).collect(),
             capabilities: common.unwrap_or_default(),
             gids: host.bus.efa_devices().filter_map(|device| device.gid.clone()).collect(),
             versions: versions(host),
@@ -198,17 +197,17 @@ fn types_talk([ours, theirs]: [&Option<String>; 2]) -> Verdict {
 }
 
 fn generations(ours: &Facts, theirs: &Facts) -> Verdict {
-    if ours.generations.is_empty() || theirs.generations.is_empty() {
+    if ours.devices.is_empty() || theirs.devices.is_empty() {
         return unsaid();
     }
-    let first = |facts: &Facts| facts.generations.contains(&1);
-    let text = |facts: &Facts| facts.generations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let first = |facts: &Facts| facts.devices.contains("0xefa0");
+    let text = |facts: &Facts| facts.devices.iter().cloned().collect::<Vec<_>>().join(", ");
     if first(ours) == first(theirs) {
         return Verdict::Fine(format!("{} and {}", text(ours), text(theirs)));
     }
     differ(
         format!("{} here, {} there", text(ours), text(theirs)),
-        "both of the first generation, or neither",
+        "both 0xefa0, the first generation, or neither",
         "use SEND between the two: reads between 0xefa0 and later devices do not work",
     )
 }
@@ -242,7 +241,7 @@ mod tests {
             security_groups: set(&["sg-1", "sg-2"]),
             placement_group: Some("pg".into()),
             efas: 32,
-            generations: [2].into(),
+            devices: set(&["0xefa1"]),
             capabilities: set(&["RDMA_READ", "RDMA_WRITE"]),
             versions: vec![("EFA driver".into(), "2.17.3".into())],
             ..Facts::default()
@@ -269,7 +268,7 @@ mod tests {
         change("shared-security-group", &|f| f.security_groups = set("sg-3"));
         change("types-talk", &|f| f.instance_type = Some("p4d.24xlarge".into()));
         change("same-placement-group", &|f| f.placement_group = Some("other".into()));
-        change("generations", &|f| f.generations = [1].into());
+        change("generations", &|f| f.devices = set("0xefa0"));
         change("capabilities-match", &|f| f.capabilities = set("RDMA_READ"));
         change("efa-counts", &|f| f.efas = 16);
         change("same-efa-driver", &|f| f.versions = vec![("EFA driver".into(), "2.4".into())]);

@@ -7,7 +7,7 @@ use efa_os::{AnyDevice, Choice, soft};
 use serde::Serialize;
 
 use super::Host;
-use super::bus::{Peer, Rdma, generation};
+use super::bus::{Peer, Rdma};
 use super::compare::versions;
 use super::doctor::{environment_names, listed};
 use super::fabric::in_force;
@@ -48,8 +48,6 @@ pub struct Efa {
     /// What sysfs has of it.
     #[serde(flatten)]
     pub device: Rdma,
-    /// The generation of its hardware, inferred from its device number.
-    pub generation: Option<u32>,
     /// What the library has of it.
     pub verbs: Option<VerbsDevice>,
 }
@@ -75,7 +73,6 @@ pub fn devices(host: &Host) -> Devices {
     let listed = host.view.verbs.answer().map(Vec::as_slice).unwrap_or_default();
     let efas = host.bus.efa_devices().map(|device| Efa {
         device: device.clone(),
-        generation: device.function.as_ref().and_then(|function| generation(function.device)),
         verbs: listed.iter().find(|one| one.name == device.name).cloned(),
     });
     let force = in_force(&host.view, host.software.component("libfabric").map(|component| &component.version));
@@ -151,9 +148,9 @@ impl Devices {
         for group in groups {
             let names = listed(group.iter().map(|efa| efa.device.name.as_str()));
             let Some(first) = group.first() else { continue };
-            let generation =
-                first.generation.map_or("an unknown generation".to_owned(), |number| format!("generation {number}"));
-            writeln!(f, "{names}: EFA of {generation}")?;
+            let first_of_all = if first.number() == Some(0xefa0) { ", the first generation" } else { "" };
+            let number = first.number().map_or("unknown".to_owned(), |number| format!("{number:#06x}"));
+            writeln!(f, "{names}: EFA, PCI device {number}{first_of_all}")?;
             match &first.verbs {
                 Some(VerbsDevice { error: Some(error), .. }) => writeln!(f, "  {:<12}{error}", "library")?,
                 Some(verbs) => write_verbs(f, verbs)?,
@@ -205,7 +202,12 @@ impl Efa {
             let verbs = efa.verbs.as_ref();
             verbs.map(|one| (one.path.clone(), one.capabilities.clone(), one.limits.clone(), one.error.is_some()))
         };
-        self.generation == other.generation && of(self) == of(other)
+        self.number() == other.number() && of(self) == of(other)
+    }
+
+    /// Its PCI device number.
+    fn number(&self) -> Option<u16> {
+        self.device.function.as_ref().map(|function| function.device)
     }
 
     fn cells(&self) -> [String; 8] {

@@ -15,21 +15,16 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of an answer at most.
 const MOST: usize = 1 << 16;
 /// The keys that are asked for. What an instance does not have answers 404.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 6] = [
     "instance-type",
     "instance-id",
-    "security-groups",
-    "mac",
-    "placement/availability-zone",
     "placement/availability-zone-id",
     "placement/region",
     "placement/group-name",
-    "placement/partition-number",
     "placement/host-id",
 ];
-/// The same of each of its network interfaces.
-const INTERFACE: [&str; 6] =
-    ["device-number", "network-card-index", "interface-id", "security-group-ids", "subnet-id", "vpc-id"];
+/// The same of each of its network interfaces. None says whether it is an EFA.
+const INTERFACE: [&str; 3] = ["vpc-id", "subnet-id", "security-group-ids"];
 
 /// Asks the service at this address, `169.254.169.254:80` for one. What does not fit into the second is left out.
 ///

@@ -1,7 +1,7 @@
 //! The hardware, its driver, its port, and GPU memory.
 
 use super::super::Host;
-use super::super::bus::{Peer, generation};
+use super::super::bus::Peer;
 use super::super::version::Version;
 use super::verdict::{ask, fine, found, listed, moot, unknown};
 use super::{Check, Severity, Verdict};
@@ -365,8 +365,7 @@ fn nvidia_580(host: &Host) -> Verdict {
 
 fn others(host: &Host) -> Verdict {
     let others: Vec<_> = host.bus.rdma.iter().filter(|device| !device.efa).map(|device| &device.name).collect();
-    let generations: Vec<_> = host.bus.efas.iter().filter_map(|function| generation(function.device)).collect();
-    match (others.is_empty(), generations.is_empty()) {
+    match (others.is_empty(), host.bus.efas.is_empty()) {
         (false, _) => found(
             format!("no EFA: {}", listed(&others)),
             "EFAs alone",
