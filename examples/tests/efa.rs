@@ -78,9 +78,8 @@ fn h28_rules_are_judged_from_a_file_as_the_command_printed_them() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.json");
     let rule = |protocol: &str, egress: bool| {
-        format!(
-            r#"{{"GroupId":"sg-1","IsEgress":{egress},"IpProtocol":"{protocol}","ReferencedGroupInfo":{{"GroupId":"sg-1"}}}}"#
-        )
+        let other = r#"{"GroupId":"sg-1"}"#;
+        format!(r#"{{"GroupId":"sg-1","IsEgress":{egress},"IpProtocol":"{protocol}","ReferencedGroupInfo":{other}}}"#)
     };
     for (protocol, state) in [("-1", "fine"), ("tcp", "found")] {
         let rules = [rule(protocol, false), rule("-1", true)].join(",");

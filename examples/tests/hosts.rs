@@ -1,5 +1,5 @@
-//! The doctor on hosts that are made up: each check finds something on one and nothing on another, and each report is a file
-//! that was read by a person. `EFA_UPDATE_REPORTS=1` writes the files anew; read what changes.
+//! The doctor on hosts that are made up: each check finds something on one and nothing on another, and each report is
+//! a file that was read by a person. `EFA_UPDATE_REPORTS=1` writes the files anew; read what changes.
 
 mod made_up;
 

@@ -58,9 +58,11 @@ struct Devices {
 
 /// Find out why EFA does not work here, or not well: each finding with what was expected and what to do.
 ///
-/// Nothing is changed and nothing is sent, but to the instance's own metadata service, unless --probe or --with says so.
+/// Nothing is changed and nothing is sent, but to the instance's own metadata service, unless --probe or --with says
+/// so.
 ///
-/// Exit status: 0 no problem, maybe warnings and notes; 1 problems; 3 the other host was not reached, or a file was not read.
+/// Exit status: 0 no problem, maybe warnings and notes; 1 problems; 3 the other host was not reached, or a file was
+/// not read.
 #[derive(Args, Debug)]
 struct Doctor {
     /// Print JSON.

@@ -1,7 +1,7 @@
 //! `efa stat`: the counters of devices, their rates, and what a rise means.
 //!
-//! The driver keeps what it read for 10 ms, and counters outlive a reboot of the operating system: one reading says little,
-//! the difference of two says what happens.
+//! The driver keeps what it read for 10 ms, and counters outlive a reboot of the operating system: one reading says
+//! little, the difference of two says what happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,8 +143,8 @@ pub fn software(counters: &soft::Counters) -> Values {
     counters.of_the_driver().map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Two software devices of this process, and a thread that pings between them, so that there is something to count: what they
-/// count is theirs alone, and no other process sees it.
+/// Two software devices of this process, and a thread that pings between them, so that there is something to count:
+/// what they count is theirs alone, and no other process sees it.
 #[derive(Debug)]
 pub struct Traffic {
     devices: Vec<efa_os::soft::Device>,

@@ -117,7 +117,8 @@ fn interfaces(host: &Host) -> String {
         only if enas == 0 => format!("EFA-only: all {only}, since no ENA is on the bus"),
         only => {
             format!(
-                "EFA-only: at least {only} of {efas}, with ENAs on the bus: {enas}; which EFAs these are is unknown from here"
+                "EFA-only: at least {only} of {efas}, with ENAs on the bus: {enas}; which EFAs these are is unknown \
+                 from here"
             )
         }
     }

@@ -1,6 +1,7 @@
 //! The instance metadata service of EC2: what an instance is told of itself, within a second or not at all.
 //!
-//! HTTP/1.1, on one connection where the service keeps it. It is a wish, never a need: without an answer what it would have said is unknown.
+//! HTTP/1.1, on one connection where the service keeps it. It is a wish, never a need: without an answer what it
+//! would have said is unknown.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,7 +1,8 @@
 //! `efa doctor --with HOST`: two hosts tell each other what they are, and ping each other both ways.
 //!
-//! Over TCP each side says a greeting, its report as JSON, and whether it has a device. Then the two endpoints are introduced;
-//! the side that connected pings first. What the other side says is data: it is bounded, and shown without control characters.
+//! Over TCP each side says a greeting, its report as JSON, and whether it has a device. Then the two endpoints are
+//! introduced; the side that connected pings first. What the other side says is data: it is bounded, and shown
+//! without control characters.
 
 use efa_core::Context;
 use efa_core::peer::{Mutual, Peer};
@@ -115,7 +116,8 @@ fn printable(value: &mut serde_json::Value) {
     }
 }
 
-/// An EFA, unless the command line or the environment says software devices: a ping on those proves nothing of a network.
+/// An EFA, unless the command line or the environment says software devices: a ping on those proves nothing of a
+/// network.
 fn open(kind: Option<Kind>) -> Result<Context<AnyDevice>, Fault> {
     let choice = match (kind, Choice::from_environment()?) {
         (Some(Kind::Soft), _) | (None, Choice::Soft) => Choice::Soft,

@@ -13,8 +13,8 @@
 //! | [`counters`], [`prometheus`] | `efa stat` |
 //! | `redact` | a report without addresses and names |
 //!
-//! A check is a function over a [`Host`], which is made of a [`view::View`]: of this machine by [`Host::live`], or of files
-//! that a test made up.
+//! A check is a function over a [`Host`], which is made of a [`view::View`]: of this machine by [`Host::live`], or of
+//! files that a test made up.
 
 pub mod compare;
 pub mod counters;

@@ -1,4 +1,5 @@
-//! Live probes: what no file says. On one host, traffic of each device to itself and registrations; between two, a ping.
+//! Live probes: what no file says. On one host, traffic of each device to itself and registrations; between two, a
+//! ping.
 
 use std::time::{Duration, Instant};
 

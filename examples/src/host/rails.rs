@@ -1,4 +1,5 @@
-//! Which network card for which GPU, or for which NUMA node where there is none: by their places in the tree of devices.
+//! Which network card for which GPU, or for which NUMA node where there is none: by their places in the tree of
+//! devices.
 
 use std::fmt;
 

@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn a_packages_version_is_read_of_either_kind_of_name_and_of_no_other_package() {
         let debian = "libfabric-aws-dev_9.9_amd64 libfabric-aws-bin_2.1.0amzn5.0_amd64 openmpi40-aws_4.1.7-2_amd64";
-        let rpm = "libfabric-aws-devel-9.9-1.x86_64 libfabric-aws-2.1.0amzn5.0-1.amzn2023.x86_64 openmpi40-aws-4.1.7-2.x86_64";
+        let rpm = "libfabric-aws-devel-9.9-1.x86_64 libfabric-aws-2.1.0amzn5.0-1.amzn2023.x86_64 \
+                   openmpi40-aws-4.1.7-2.x86_64";
         for installed in [debian, rpm] {
             let of = |name| package(installed, name).map(|version| version.to_string());
             let fabric = of("libfabric-aws-bin").or(of("libfabric-aws"));

@@ -1,6 +1,7 @@
 //! A host as data: its files below a root, its environment, its limits, and what it answered when it was asked.
 //!
-//! All that the checks know of a host is here, so that a host can be made up for a test. `live` fills it for this machine.
+//! All that the checks know of a host is here, so that a host can be made up for a test. `live` fills it for this
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -11,25 +11,26 @@ pub(super) const CHECKS: &[Check] = &[
         id: "efa-present",
         title: "an EFA is on the PCI bus",
         severity: Severity::Problem,
-        explain: "Looks for PCI functions of vendor 0x1d0f and devices 0xefa0 to 0xefaf, and for RDMA devices of that kind. \
-                  An instance has one only if its type has EFA and a network interface was attached as `efa` or `efa-only`: \
-                  that is said when the instance is launched, or while it is stopped.",
+        explain: "Looks for PCI functions of vendor 0x1d0f and devices 0xefa0 to 0xefaf, and for RDMA devices of that \
+                  kind. An instance has one only if its type has EFA and a network interface was attached as `efa` or \
+                  `efa-only`: that is said when the instance is launched, or while it is stopped.",
         judge: present,
     },
     Check {
         id: "efa-driver",
         title: "the kernel drives each EFA on the bus",
         severity: Severity::Problem,
-        explain: "Compares the EFAs on the PCI bus with /sys/class/infiniband (H22). The module `efa` is in Linux since 5.2, and \
-                  AWS's installer brings a newer one; a kernel without the headers to build it for has none after an update.",
+        explain: "Compares the EFAs on the PCI bus with /sys/class/infiniband (H22). The module `efa` is in Linux \
+                  since 5.2, and AWS's installer brings a newer one; a kernel without the headers to build it for has \
+                  none after an update.",
         judge: driven,
     },
     Check {
         id: "efa-count",
         title: "there are as many EFAs as the instance type can have",
         severity: Severity::Warning,
-        explain: "Compares the EFAs that are here with the dated list of instance types. Each network card takes one EFA. Fewer \
-                  are right if fewer were wanted; a container may be given some of them only.",
+        explain: "Compares the EFAs that are here with the dated list of instance types. Each network card takes one \
+                  EFA. Fewer are right if fewer were wanted; a container may be given some of them only.",
         judge: count,
     },
     Check {
@@ -43,66 +44,71 @@ pub(super) const CHECKS: &[Check] = &[
         id: "driver-version",
         title: "AWS's kernel driver is new enough for the device",
         severity: Severity::Warning,
-        explain: "Reads /sys/module/efa/version, which AWS's own module has and the kernel's own has not. Releases that brought \
-                  something: 1.5 RDMA read, 1.16 dma-bufs, 2.4 RDMA write, 2.6 the file p2p, 2.10 unsolicited writes, 2.12 the \
-                  device 0xefa3, 2.17.0 counters of retransmissions (from the driver's sources).",
+        explain: "Reads /sys/module/efa/version, which AWS's own module has and the kernel's own has not. Releases \
+                  that brought something: 1.5 RDMA read, 1.16 dma-bufs, 2.4 RDMA write, 2.6 the file p2p, 2.10 \
+                  unsolicited writes, 2.12 the device 0xefa3, 2.17.0 counters of retransmissions (from the driver's \
+                  sources).",
         judge: driver_version,
     },
     Check {
         id: "capabilities",
         title: "the device can do what its instance type can",
         severity: Severity::Warning,
-        explain: "Compares RDMA read and write, as the opened device says them, with the dated list of instance types. The \
-                  device's word counts: less than the list says is mostly a driver or a libefa that is too old, or the verbs \
-                  path, which has no words for some of it.",
+        explain: "Compares RDMA read and write, as the opened device says them, with the dated list of instance \
+                  types. The device's word counts: less than the list says is mostly a driver or a libefa that is too \
+                  old, or the verbs path, which has no words for some of it.",
         judge: capabilities,
     },
     Check {
         id: "one-rdma-stack",
         title: "one RDMA stack is installed, not two",
         severity: Severity::Problem,
-        explain: "MLNX OFED replaces the kernel's ib_core by its own, with the module mlx_compat beside it. An EFA driver that was \
-                  built against the kernel's does not load beside it, or crashes (H23).",
+        explain: "MLNX OFED replaces the kernel's ib_core by its own, with the module mlx_compat beside it. An EFA \
+                  driver that was built against the kernel's does not load beside it, or crashes (H23).",
         judge: one_stack,
     },
     Check {
         id: "nvidia-open",
         title: "NVIDIA's kernel modules are the open ones",
         severity: Severity::Problem,
-        explain: "Reads /proc/driver/nvidia/version, which says `Open Kernel Module` of these. With the closed ones the kernel \
-                  keeps symbols from the EFA driver that it marks for free software, so that EFA stopped after kernel updates: \
-                  installers from 1.29 on, with the open modules, work (H23).",
+        explain: "Reads /proc/driver/nvidia/version, which says `Open Kernel Module` of these. With the closed ones \
+                  the kernel keeps symbols from the EFA driver that it marks for free software, so that EFA stopped \
+                  after kernel updates: installers from 1.29 on, with the open modules, work (H23).",
         judge: nvidia_open,
     },
     Check {
         id: "gpu-memory",
         title: "an EFA reaches GPU memory",
         severity: Severity::Problem,
-        explain: "Two ways: by a dma-buf (Linux 5.12, an EFA driver from Linux 5.16 or of AWS's from 1.16, a libibverbs with \
-                  ibv_reg_dmabuf_mr, which is IBVERBS_1.12), or by a module beside the driver, which the file p2p of the device \
-                  names (AWS's driver from 2.6; before that, the file gdr). `efa doctor --probe` tries it where there is a GPU.",
+        explain: "Two ways: by a dma-buf (Linux 5.12, an EFA driver from Linux 5.16 or of AWS's from 1.16, a \
+                  libibverbs with ibv_reg_dmabuf_mr, which is IBVERBS_1.12), or by a module beside the driver, which \
+                  the file p2p of the device names (AWS's driver from 2.6; before that, the file gdr). `efa doctor \
+                  --probe` tries it where there is a GPU.",
         judge: gpu_memory,
     },
     Check {
         id: "p2p-provider",
         title: "the driver's way to GPU memory has a provider",
         severity: Severity::Warning,
-        explain: "The file p2p of a device is empty if the driver could reach GPU memory and nobody provides it: efa_nv_peermem \
-                  does not match the NVIDIA driver after that was updated, which the kernel's log says.",
+        explain: "The file p2p of a device is empty if the driver could reach GPU memory and nobody provides it: \
+                  efa_nv_peermem does not match the NVIDIA driver after that was updated, which the kernel's log \
+                  says.",
         judge: provider,
     },
     Check {
         id: "nvidia-580",
         title: "the EFA driver knows the NVIDIA driver",
         severity: Severity::Warning,
-        explain: "NVIDIA's driver 580 changed what peer memory needs: AWS's EFA driver follows from 2.17.3 on (its sources).",
+        explain: "NVIDIA's driver 580 changed what peer memory needs: AWS's EFA driver follows from 2.17.3 on (its \
+                  sources).",
         judge: nvidia_580,
     },
     Check {
         id: "other-rdma",
         title: "all RDMA devices are EFAs",
         severity: Severity::Note,
-        explain: "Other RDMA devices are no harm. Programs that take the first device, whatever it is, are: `efa_os` asks each.",
+        explain: "Other RDMA devices are no harm. Programs that take the first device, whatever it is, are: `efa_os` \
+                  asks each.",
         judge: others,
     },
 ];
@@ -131,7 +137,8 @@ fn present(host: &Host) -> Verdict {
 pub(super) fn type_command(host: &Host, kind: &str) -> String {
     let region = host.instance.region_option();
     format!(
-        "aws ec2 describe-instance-types{region} --instance-types {kind} --query 'InstanceTypes[].NetworkInfo.[EfaSupported,EfaInfo]'"
+        "aws ec2 describe-instance-types{region} --instance-types {kind} --query \
+         'InstanceTypes[].NetworkInfo.[EfaSupported,EfaInfo]'"
     )
 }
 
@@ -148,10 +155,12 @@ fn driven(host: &Host) -> Verdict {
     }
     let loaded = host.view.has("/sys/module/efa");
     let remedy = if loaded {
-        "the module is loaded and did not take the device: the kernel's log says why (`dmesg | grep efa`); a device newer than \
-         the driver needs a newer installer; in a container, the device may belong to another network namespace"
+        "the module is loaded and did not take the device: the kernel's log says why (`dmesg | grep efa`); a device \
+         newer than the driver needs a newer installer; in a container, the device may belong to another network \
+         namespace"
     } else {
-        "load it: `modprobe efa`; if there is none for this kernel, run AWS's EFA installer again, with the headers of this kernel"
+        "load it: `modprobe efa`; if there is none for this kernel, run AWS's EFA installer again, with the headers \
+         of this kernel"
     };
     let addresses = listed(undriven.iter().map(|function| function.address.as_str()));
     found(
@@ -191,7 +200,8 @@ fn port(host: &Host) -> Verdict {
         _ if !down.is_empty() => found(
             listed(&down),
             "4: ACTIVE",
-            "look at the kernel's log (`dmesg | grep efa`); stop and start the instance, which moves it to other hardware",
+            "look at the kernel's log (`dmesg | grep efa`); stop and start the instance, which moves it to other \
+             hardware",
         ),
         Some((name, _)) => unknown(format!("{name} has no ports/1/state here")),
         None => fine("all are active"),
@@ -262,7 +272,8 @@ fn one_stack(host: &Host) -> Verdict {
             host.view.machine.kernel
         ),
         "the kernel's own ib_core",
-        "uninstall MLNX OFED, or build the EFA driver against it (its DKMS package does after OFED is installed); reboot",
+        "uninstall MLNX OFED, or build the EFA driver against it (its DKMS package does after OFED is installed); \
+         reboot",
     )
 }
 
@@ -345,7 +356,8 @@ fn provider(host: &Host) -> Verdict {
     found(
         format!("the file p2p of {} is empty", listed(&without)),
         "NVIDIA, or NVIDIA peermem",
-        "install AWS's EFA installer again after NVIDIA's driver was updated; `dmesg | grep peermem` says what does not match",
+        "install AWS's EFA installer again after NVIDIA's driver was updated; `dmesg | grep peermem` says what does \
+         not match",
     )
 }
 

@@ -73,8 +73,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fi-abort",
         title: "no variable is set that libfabric ends programs for",
         severity: Severity::Problem,
-        explain: "FI_EFA_MTU_SIZE, FI_EFA_TX_IOV_LIMIT and FI_EFA_RX_IOV_LIMIT are gone: libfabric prints that they are and \
-                  ends the program (its sources).",
+        explain: "FI_EFA_MTU_SIZE, FI_EFA_TX_IOV_LIMIT and FI_EFA_RX_IOV_LIMIT are gone: libfabric prints that they \
+                  are and ends the program (its sources).",
         judge: abort,
     },
     Check {
@@ -88,22 +88,24 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fi-iface",
         title: "FI_EFA_IFACE names devices that are here",
         severity: Severity::Warning,
-        explain: "A list of names of EFAs that libfabric shows, or `all`. Names change with the slot that a device is in.",
+        explain: "A list of names of EFAs that libfabric shows, or `all`. Names change with the slot that a device is \
+                  in.",
         judge: iface,
     },
     Check {
         id: "fi-hmem-p2p",
         title: "peer-to-peer is off where the instance type needs it off, and on elsewhere",
         severity: Severity::Warning,
-        explain: "FI_HMEM_DISABLE_P2P=1 copies GPU memory through the host's. On p5.4xlarge it is needed (AWS's documentation); \
-                  elsewhere it costs most of the speed.",
+        explain: "FI_HMEM_DISABLE_P2P=1 copies GPU memory through the host's. On p5.4xlarge it is needed (AWS's \
+                  documentation); elsewhere it costs most of the speed.",
         judge: hmem_p2p,
     },
     Check {
         id: "dmabuf-conflict",
         title: "variables agree on dma-bufs",
         severity: Severity::Warning,
-        explain: "NCCL_DMABUF_ENABLE, OFI_NCCL_DISABLE_DMABUF and FI_HMEM_CUDA_USE_DMABUF say the same thing in three places.",
+        explain: "NCCL_DMABUF_ENABLE, OFI_NCCL_DISABLE_DMABUF and FI_HMEM_CUDA_USE_DMABUF say the same thing in three \
+                  places.",
         judge: dmabuf,
     },
     Check {
@@ -125,39 +127,41 @@ pub(super) const CHECKS: &[Check] = &[
         title: "what arrives in GPU memory is flushed",
         severity: Severity::Warning,
         explain: "A completion does not prove that the GPU sees the bytes. NCCL_GDR_FLUSH_DISABLE and \
-                  OFI_NCCL_GDR_FLUSH_DISABLE take the step away that makes it so: NaN after collectives was one result (H26).",
+                  OFI_NCCL_GDR_FLUSH_DISABLE take the step away that makes it so: NaN after collectives was one \
+                  result (H26).",
         judge: flush,
     },
     Check {
         id: "nccl-proto",
         title: "NCCL's protocol is left to it and its plugin",
         severity: Severity::Warning,
-        explain: "LL and LL128 rely on the order of stores of 128 bytes, which EFA does not promise for GPU memory: forced, they \
-                  gave wrong results on some types (H26). The plugin chooses what the instance type can.",
+        explain: "LL and LL128 rely on the order of stores of 128 bytes, which EFA does not promise for GPU memory: \
+                  forced, they gave wrong results on some types (H26). The plugin chooses what the instance type can.",
         judge: proto,
     },
     Check {
         id: "nccl-interface",
         title: "NCCL_SOCKET_IFNAME names an interface that is here",
         severity: Severity::Warning,
-        explain: "A list of the beginnings of names, with = before it of whole names, with ^ of those to leave out. Without one \
-                  that exists NCCL does not start.",
+        explain: "A list of the beginnings of names, with = before it of whole names, with ^ of those to leave out. \
+                  Without one that exists NCCL does not start.",
         judge: interface,
     },
     Check {
         id: "expandable-segments",
         title: "PyTorch's allocator gives memory that can be registered by its address",
         severity: Severity::Warning,
-        explain: "With expandable_segments memory is virtual memory of CUDA's, on which SYNC_MEMOPS cannot be set: what registers \
-                  it by its address fails at the first read or write (H24). efa-cuda registers it as a dma-buf, which works. \
-                  PYTORCH_ALLOC_CONF is the newer name of PYTORCH_CUDA_ALLOC_CONF.",
+        explain: "With expandable_segments memory is virtual memory of CUDA's, on which SYNC_MEMOPS cannot be set: \
+                  what registers it by its address fails at the first read or write (H24). efa-cuda registers it as a \
+                  dma-buf, which works. PYTORCH_ALLOC_CONF is the newer name of PYTORCH_CUDA_ALLOC_CONF.",
         judge: expandable,
     },
     Check {
         id: "data-path-variable",
         title: "EFA_OS_DATA_PATH asks for what the library has",
         severity: Severity::Problem,
-        explain: "EFA_OS_DATA_PATH=direct needs EFA_1.4 (rdma-core 59); any value but direct and verbs is an error of efa_os.",
+        explain: "EFA_OS_DATA_PATH=direct needs EFA_1.4 (rdma-core 59); any value but direct and verbs is an error of \
+                  efa_os.",
         judge: data_path,
     },
 ];

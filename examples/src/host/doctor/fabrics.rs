@@ -10,23 +10,24 @@ pub(super) const CHECKS: &[Check] = &[
         id: "nvshmem-provider",
         title: "NVSHMEM over libfabric is told to use EFA",
         severity: Severity::Problem,
-        explain: "NVSHMEM_REMOTE_TRANSPORT=libfabric alone takes the provider cxi: EFA is NVSHMEM_LIBFABRIC_PROVIDER=efa.",
+        explain: "NVSHMEM_REMOTE_TRANSPORT=libfabric alone takes the provider cxi: EFA is \
+                  NVSHMEM_LIBFABRIC_PROVIDER=efa.",
         judge: provider,
     },
     Check {
         id: "nvshmem-shm",
         title: "libfabric's shared memory is off for NVSHMEM",
         severity: Severity::Warning,
-        explain: "FI_EFA_ENABLE_SHM_TRANSFER=0 must be set before NVSHMEM starts (its release notes); the transport sets the rest \
-                  itself: FI_EFA_USE_DEVICE_RDMA=1 and FI_HMEM_CUDA_USE_GDRCOPY=1.",
+        explain: "FI_EFA_ENABLE_SHM_TRANSFER=0 must be set before NVSHMEM starts (its release notes); the transport \
+                  sets the rest itself: FI_EFA_USE_DEVICE_RDMA=1 and FI_HMEM_CUDA_USE_GDRCOPY=1.",
         judge: shm,
     },
     Check {
         id: "nvshmem-conflict",
         title: "what NVSHMEM sets for libfabric is not set otherwise",
         severity: Severity::Warning,
-        explain: "NVSHMEM's transport sets FI_EFA_USE_DEVICE_RDMA=1 and FI_HMEM_CUDA_USE_GDRCOPY=1 itself, and warns where they \
-                  are set to something else (its sources).",
+        explain: "NVSHMEM's transport sets FI_EFA_USE_DEVICE_RDMA=1 and FI_HMEM_CUDA_USE_GDRCOPY=1 itself, and warns \
+                  where they are set to something else (its sources).",
         judge: conflict,
     },
     Check {
@@ -40,8 +41,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fabric-switch-ignored",
         title: "the switch between the fabrics has an effect",
         severity: Severity::Warning,
-        explain: "NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT is from a proposed change that was closed: NVSHMEM 3.6.5 to 3.8.0 do not \
-                  know it. Looks for the name in nvshmem_transport_libfabric.so. It was meant to compare the fabrics.",
+        explain: "NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT is from a proposed change that was closed: NVSHMEM 3.6.5 to \
+                  3.8.0 do not know it. Looks for the name in nvshmem_transport_libfabric.so. It was meant to compare \
+                  the fabrics.",
         judge: ignored,
     },
     Check {
@@ -55,9 +57,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fabric-registration",
         title: "what NVSHMEM sends over efa-direct is registered",
         severity: Severity::Note,
-        explain: "efa-direct needs a descriptor for local memory (FI_MR_LOCAL): a put from memory that was not registered is EINVAL, \
-                  where the fabric efa hid it by copying. Register it once: nvshmemx_buffer_register, or take it from the \
-                  symmetric heap. The switch of the fabric is not the way.",
+        explain: "efa-direct needs a descriptor for local memory (FI_MR_LOCAL): a put from memory that was not \
+                  registered is EINVAL, where the fabric efa hid it by copying. Register it once: \
+                  nvshmemx_buffer_register, or take it from the symmetric heap. The switch of the fabric is not the \
+                  way.",
         judge: registration,
     },
 ];

@@ -12,16 +12,16 @@ pub(super) const CHECKS: &[Check] = &[
         id: "metadata",
         title: "the instance metadata service answers",
         severity: Severity::Note,
-        explain: "It says zone, network and security groups. It is asked for a second, by its second version. In a container it \
-                  needs a hop limit of 2. Without it that is unknown, and nothing else is wrong.",
+        explain: "It says zone, network and security groups. It is asked for a second, by its second version. In a \
+                  container it needs a hop limit of 2. Without it that is unknown, and nothing else is wrong.",
         judge: metadata,
     },
     Check {
         id: "instance-type",
         title: "the instance type is in the list",
         severity: Severity::Note,
-        explain: "By DMI, without a network, or by the metadata service. The list is dated, and from documentation: a type that \
-                  is not in it is unknown.",
+        explain: "By DMI, without a network, or by the metadata service. The list is dated, and from documentation: a \
+                  type that is not in it is unknown.",
         judge: kind,
     },
     Check {
@@ -49,10 +49,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "security-group",
         title: "security groups let EFA through",
         severity: Severity::Problem,
-        explain: "EFA needs rules for all traffic (protocol -1), inbound and outbound, whose other side is the group itself. A \
-                  rule with addresses, even 0.0.0.0/0, does not match EFA; neither do rules for TCP, UDP and ICMP (H28). Without \
-                  them peers are unreachable (status 15) or unresponsive (13). The host cannot see its rules: give what the \
-                  command prints by `--rules FILE`.",
+        explain: "EFA needs rules for all traffic (protocol -1), inbound and outbound, whose other side is the group \
+                  itself. A rule with addresses, even 0.0.0.0/0, does not match EFA; neither do rules for TCP, UDP \
+                  and ICMP (H28). Without them peers are unreachable (status 15) or unresponsive (13). The host \
+                  cannot see its rules: give what the command prints by `--rules FILE`.",
         judge: security,
     },
     Check {
@@ -66,8 +66,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "tenancy",
         title: "the tenancy allows EFA",
         severity: Severity::Warning,
-        explain: "Instances on dedicated hosts or with dedicated tenancy have limits of their own for EFA, by type, and on \
-                  Outposts there is none (AWS's documentation). The metadata service says only whether there is a dedicated host.",
+        explain: "Instances on dedicated hosts or with dedicated tenancy have limits of their own for EFA, by type, \
+                  and on Outposts there is none (AWS's documentation). The metadata service says only whether there \
+                  is a dedicated host.",
         judge: tenancy,
     },
 ];
@@ -79,7 +80,8 @@ fn metadata(host: &Host) -> Verdict {
             format!("no answer in a second: {why}"),
             "an answer",
             format!(
-                "in a container: `aws ec2 modify-instance-metadata-options{} --instance-id {} --http-put-response-hop-limit 2`",
+                "in a container: `aws ec2 modify-instance-metadata-options{} --instance-id {} \
+                 --http-put-response-hop-limit 2`",
                 host.instance.region_option(),
                 host.instance.id_or_blank()
             ),
@@ -161,9 +163,9 @@ fn security(host: &Host) -> Verdict {
             lacking.join("; "),
             "in each direction a rule for all traffic (-1) whose other side is the group itself",
             format!(
-                "`aws ec2 authorize-security-group-ingress{region} --group-id GROUP --protocol -1 --source-group GROUP`, and \
-                 outbound `aws ec2 authorize-security-group-egress{region} --group-id GROUP --ip-permissions \
-                 'IpProtocol=-1,UserIdGroupPairs=[{{GroupId=GROUP}}]'`",
+                "`aws ec2 authorize-security-group-ingress{region} --group-id GROUP --protocol -1 --source-group \
+                 GROUP`, and outbound `aws ec2 authorize-security-group-egress{region} --group-id GROUP \
+                 --ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{{GroupId=GROUP}}]'`",
                 region = host.instance.region_option()
             ),
         ),
@@ -187,7 +189,8 @@ fn tenancy(host: &Host) -> Verdict {
         return moot("this machine is none of EC2's");
     }
     let command = format!(
-        "aws ec2 describe-instances{} --instance-ids {} --query 'Reservations[].Instances[].[Placement.Tenancy,OutpostArn]'",
+        "aws ec2 describe-instances{} --instance-ids {} --query \
+         'Reservations[].Instances[].[Placement.Tenancy,OutpostArn]'",
         host.instance.region_option(),
         host.instance.id_or_blank()
     );

@@ -11,8 +11,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "system",
         title: "AWS's installer supports the operating system",
         severity: Severity::Warning,
-        explain: "Compares /etc/os-release and the architecture with the dated list of systems, which is from the installer's \
-                  release notes. A system that is not in it is unknown, not wrong.",
+        explain: "Compares /etc/os-release and the architecture with the dated list of systems, which is from the \
+                  installer's release notes. A system that is not in it is unknown, not wrong.",
         judge: system,
     },
     Check {
@@ -26,49 +26,52 @@ pub(super) const CHECKS: &[Check] = &[
         id: "page-size",
         title: "pages have 4 KiB",
         severity: Severity::Note,
-        explain: "Kernels for Graviton may have pages of 64 KiB. Regions and rings are whole pages: small registrations cost \
-                  more of RLIMIT_MEMLOCK, huge pages have other sizes (512 MiB, and 2 MiB by contiguous pages), and \
-                  binaries must not assume 4096.",
+        explain: "Kernels for Graviton may have pages of 64 KiB. Regions and rings are whole pages: small \
+                  registrations cost more of RLIMIT_MEMLOCK, huge pages have other sizes (512 MiB, and 2 MiB by \
+                  contiguous pages), and binaries must not assume 4096.",
         judge: page_size,
     },
     Check {
         id: "ptrace-scope",
         title: "processes of one host may read each other's memory",
         severity: Severity::Warning,
-        explain: "With /proc/sys/kernel/yama/ptrace_scope other than 0, libfabric does without its shared memory between \
-                  processes of one host, and MPI is slower there (AWS's documentation). Programs on efa-os are not concerned.",
+        explain: "With /proc/sys/kernel/yama/ptrace_scope other than 0, libfabric does without its shared memory \
+                  between processes of one host, and MPI is slower there (AWS's documentation). Programs on efa-os \
+                  are not concerned.",
         judge: ptrace,
     },
     Check {
         id: "link",
         title: "PCI links run as fast and wide as they can",
         severity: Severity::Warning,
-        explain: "Compares current_link_speed and current_link_width of EFAs and GPUs with their max_ ones, where the system \
-                  says both.",
+        explain: "Compares current_link_speed and current_link_width of EFAs and GPUs with their max_ ones, where the \
+                  system says both.",
         judge: link,
     },
     Check {
         id: "gpu-distance",
         title: "each GPU has an EFA below its own PCI switch or root",
         severity: Severity::Warning,
-        explain: "Compares the paths of GPUs and EFAs in the tree of devices. What crosses to another root or NUMA node shares \
-                  the processors' link with all else. `efa devices` prints which card is for which GPU.",
+        explain: "Compares the paths of GPUs and EFAs in the tree of devices. What crosses to another root or NUMA \
+                  node shares the processors' link with all else. `efa devices` prints which card is for which GPU.",
         judge: distance,
     },
     Check {
         id: "numa",
         title: "the system says which NUMA node each EFA is on",
         severity: Severity::Note,
-        explain: "numa_node of a device is -1 where nobody says it. With several nodes, threads and buffers cannot be put near.",
+        explain: "numa_node of a device is -1 where nobody says it. With several nodes, threads and buffers cannot be \
+                  put near.",
         judge: numa,
     },
     Check {
         id: "many-cards",
         title: "there are few cards, or the program takes those near its GPU",
         severity: Severity::Note,
-        explain: "Registering GPU memory costs time for each card, which grows with the bytes that the card has registered \
-                  already (about 260 ms for each GiB on a P5, as users measured): on all of 32 cards a start-up takes minutes \
-                  (H32). Register on the cards near the GPU, few large regions, small ones first.",
+        explain: "Registering GPU memory costs time for each card, which grows with the bytes that the card has \
+                  registered already (about 260 ms for each GiB on a P5, as users measured): on all of 32 cards a \
+                  start-up takes minutes (H32). Register on the cards near the GPU, few large regions, small ones \
+                  first.",
         judge: many_cards,
     },
 ];

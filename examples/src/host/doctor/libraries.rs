@@ -12,15 +12,16 @@ pub(super) const CHECKS: &[Check] = &[
         id: "libibverbs",
         title: "libibverbs is found",
         severity: Severity::Problem,
-        explain: "Looks for libibverbs.so.1 among what this process loaded, then where the loader looks. Debian has it in \
-                  libibverbs1; AWS's installer brings it too.",
+        explain: "Looks for libibverbs.so.1 among what this process loaded, then where the loader looks. Debian has \
+                  it in libibverbs1; AWS's installer brings it too.",
         judge: libibverbs,
     },
     Check {
         id: "libefa",
         title: "libefa is found",
         severity: Severity::Problem,
-        explain: "Looks for libefa.so.1, the provider of EFA with calls of its own. Debian has it in ibverbs-providers.",
+        explain: "Looks for libefa.so.1, the provider of EFA with calls of its own. Debian has it in \
+                  ibverbs-providers.",
         judge: libefa,
     },
     Check {
@@ -34,32 +35,32 @@ pub(super) const CHECKS: &[Check] = &[
         id: "direct-path",
         title: "libefa tells where the device's queues are",
         severity: Severity::Note,
-        explain: "From EFA_1.4 on (rdma-core 59) core writes the device's queues itself, the direct data path. Before that \
-                  operations go through the library's calls, without wide entries and unsolicited receive.",
+        explain: "From EFA_1.4 on (rdma-core 59) core writes the device's queues itself, the direct data path. Before \
+                  that operations go through the library's calls, without wide entries and unsolicited receive.",
         judge: direct_path,
     },
     Check {
         id: "provider-file",
         title: "libibverbs is told to load EFA's provider",
         severity: Severity::Problem,
-        explain: "libibverbs loads what the files in /etc/libibverbs.d name: `driver efa` in efa.driver. Some builds have the list \
-                  elsewhere, or the provider within themselves.",
+        explain: "libibverbs loads what the files in /etc/libibverbs.d name: `driver efa` in efa.driver. Some builds \
+                  have the list elsewhere, or the provider within themselves.",
         judge: provider_file,
     },
     Check {
         id: "provider-abi",
         title: "libibverbs and EFA's provider are of one build",
         severity: Severity::Problem,
-        explain: "A provider's file has the number of the private interface in its name, libefa-rdmav34.so for one, which must be \
-                  that of libibverbs (IBVERBS_PRIVATE_34). Two releases mixed find no devices.",
+        explain: "A provider's file has the number of the private interface in its name, libefa-rdmav34.so for one, \
+                  which must be that of libibverbs (IBVERBS_PRIVATE_34). Two releases mixed find no devices.",
         judge: provider_abi,
     },
     Check {
         id: "devices-listed",
         title: "libibverbs lists each EFA of the kernel's",
         severity: Severity::Problem,
-        explain: "Asks ibv_get_device_list, and opens each device. What the kernel has and the library does not list is the \
-                  library's: its provider, or an older one in its place.",
+        explain: "Asks ibv_get_device_list, and opens each device. What the kernel has and the library does not list \
+                  is the library's: its provider, or an older one in its place.",
         judge: devices_listed,
     },
     Check {
@@ -74,40 +75,42 @@ pub(super) const CHECKS: &[Check] = &[
         id: "libraries-twice",
         title: "each library is loaded once",
         severity: Severity::Warning,
-        explain: "Two copies of libibverbs, libefa or libfabric in one process have two lists of devices, and handles of the one \
-                  mean nothing to the other. AWS's are in /opt/amazon/efa, a distribution's in /usr/lib.",
+        explain: "Two copies of libibverbs, libefa or libfabric in one process have two lists of devices, and handles \
+                  of the one mean nothing to the other. AWS's are in /opt/amazon/efa, a distribution's in /usr/lib.",
         judge: twice,
     },
     Check {
         id: "installer-known-bad",
         title: "AWS's installer works on this system",
         severity: Severity::Problem,
-        explain: "Installer 1.48.0 on Ubuntu 24.04 needs ibverbs-providers 59 or newer, which that system does not have (an issue \
-                  of ai-dynamo/dynamo, 9727).",
+        explain: "Installer 1.48.0 on Ubuntu 24.04 needs ibverbs-providers 59 or newer, which that system does not \
+                  have (an issue of ai-dynamo/dynamo, 9727).",
         judge: installer_known_bad,
     },
     Check {
         id: "installer-minimum",
         title: "AWS's installer is new enough for the instance type",
         severity: Severity::Warning,
-        explain: "GPU instances need installers from a version on: P5, P5e and P5en 1.24.1, P6-B200 and GB200 1.41, P5.4xlarge \
-                  1.43.1, P6-B300 1.44, G7e 1.45 (AWS's documentation).",
+        explain: "GPU instances need installers from a version on: P5, P5e and P5en 1.24.1, P6-B200 and GB200 1.41, \
+                  P5.4xlarge 1.43.1, P6-B300 1.44, G7e 1.45 (AWS's documentation).",
         judge: installer_minimum,
     },
     Check {
         id: "efa-direct",
         title: "libfabric has the fabric efa-direct",
         severity: Severity::Note,
-        explain: "efa-direct is the device without a protocol over it; it came with libfabric 2.1.0 (its release notes), which the \
-                  installers from 1.40 on bring. Before, all programs on libfabric have the fabric efa.",
+        explain: "efa-direct is the device without a protocol over it; it came with libfabric 2.1.0 (its release \
+                  notes), which the installers from 1.40 on bring. Before, all programs on libfabric have the fabric \
+                  efa.",
         judge: efa_direct,
     },
     Check {
         id: "software-minimum",
         title: "what is built on EFA is new enough",
         severity: Severity::Warning,
-        explain: "libfabric, Open MPI and Intel MPI against the oldest versions in AWS's documentation, by the dated list. NCCL, \
-                  NIXL and Neuron are shown by `efa devices`, and not judged: no oldest version is documented.",
+        explain: "libfabric, Open MPI and Intel MPI against the oldest versions in AWS's documentation, by the dated \
+                  list. NCCL, NIXL and Neuron are shown by `efa devices`, and not judged: no oldest version is \
+                  documented.",
         judge: minimum,
     },
 ];

@@ -12,54 +12,56 @@ pub(super) const CHECKS: &[Check] = &[
         id: "node-missing",
         title: "each EFA has its file in /dev/infiniband",
         severity: Severity::Problem,
-        explain: "Matches /sys/class/infiniband_verbs/uverbsN/ibdev with the file /dev/infiniband/uverbsN. A container sees the \
-                  host's sysfs, and only the files that were passed in (H22).",
+        explain: "Matches /sys/class/infiniband_verbs/uverbsN/ibdev with the file /dev/infiniband/uverbsN. A \
+                  container sees the host's sysfs, and only the files that were passed in (H22).",
         judge: missing,
     },
     Check {
         id: "node-permission",
         title: "the user may open the files in /dev/infiniband",
         severity: Severity::Problem,
-        explain: "Opens each file to read and write, which changes nothing. EACCES is the file's permissions, or a security \
-                  module (H22).",
+        explain: "Opens each file to read and write, which changes nothing. EACCES is the file's permissions, or a \
+                  security module (H22).",
         judge: permission,
     },
     Check {
         id: "node-cgroup",
         title: "the container may use the files in /dev/infiniband",
         severity: Severity::Problem,
-        explain: "Opens each file to read and write. EPERM is the list of devices of the container's cgroup: a file that was \
-                  mounted or made in the container, without the device being allowed (H22).",
+        explain: "Opens each file to read and write. EPERM is the list of devices of the container's cgroup: a file \
+                  that was mounted or made in the container, without the device being allowed (H22).",
         judge: cgroup,
     },
     Check {
         id: "ib-uverbs",
         title: "the module that gives devices their files is loaded",
         severity: Severity::Problem,
-        explain: "Without the module ib_uverbs there is no /sys/class/infiniband_verbs, and no program can open a device.",
+        explain: "Without the module ib_uverbs there is no /sys/class/infiniband_verbs, and no program can open a \
+                  device.",
         judge: uverbs,
     },
     Check {
         id: "rdma-namespace",
         title: "RDMA devices are shared between network namespaces",
         severity: Severity::Warning,
-        explain: "/sys/module/ib_core/parameters/netns_mode is N if each device belongs to one network namespace alone: a \
-                  container in another one does not see it, whatever files it is given.",
+        explain: "/sys/module/ib_core/parameters/netns_mode is N if each device belongs to one network namespace \
+                  alone: a container in another one does not see it, whatever files it is given.",
         judge: namespace,
     },
     Check {
         id: "gpu-nodes",
         title: "each GPU has its file in /dev",
         severity: Severity::Warning,
-        explain: "Counts /dev/nvidia0 and on against the GPUs on the PCI bus. A container has those that were passed in.",
+        explain: "Counts /dev/nvidia0 and on against the GPUs on the PCI bus. A container has those that were passed \
+                  in.",
         judge: gpu_nodes,
     },
     Check {
         id: "memlock",
         title: "memory can be registered: RLIMIT_MEMLOCK",
         severity: Severity::Problem,
-        explain: "Registered memory is locked memory. The limit holds for all of a user's processes together, but not for those \
-                  with CAP_IPC_LOCK, which root has outside of containers. A container has its own limit: \
+        explain: "Registered memory is locked memory. The limit holds for all of a user's processes together, but not \
+                  for those with CAP_IPC_LOCK, which root has outside of containers. A container has its own limit: \
                   `--ulimit memlock=-1`. One guide says that CAP_IPC_LOCK alone did not do for GPU memory.",
         judge: memlock,
     },
@@ -75,24 +77,26 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fork",
         title: "a fork leaves registered memory alone",
         severity: Severity::Warning,
-        explain: "Asks libibverbs, which asks the kernel: from Linux 5.13 on registered pages are copied for the child. Before, \
-                  the parent's pages may become copies that the device does not see, unless RDMAV_FORK_SAFE or IBV_FORK_SAFE is \
-                  set before the first registration; with huge pages RDMAV_HUGEPAGES_SAFE too.",
+        explain: "Asks libibverbs, which asks the kernel: from Linux 5.13 on registered pages are copied for the \
+                  child. Before, the parent's pages may become copies that the device does not see, unless \
+                  RDMAV_FORK_SAFE or IBV_FORK_SAFE is set before the first registration; with huge pages \
+                  RDMAV_HUGEPAGES_SAFE too.",
         judge: fork,
     },
     Check {
         id: "fork-not-needed",
         title: "fork safety is not asked for where the kernel has it",
         severity: Severity::Note,
-        explain: "With a kernel that copies registered pages for the child, RDMAV_FORK_SAFE and IBV_FORK_SAFE do nothing.",
+        explain: "With a kernel that copies registered pages for the child, RDMAV_FORK_SAFE and IBV_FORK_SAFE do \
+                  nothing.",
         judge: fork_not_needed,
     },
     Check {
         id: "fork-huge-abort",
         title: "libfabric is not asked for fork safety and huge pages at once",
         severity: Severity::Problem,
-        explain: "FI_EFA_FORK_SAFE=1 (or RDMAV_FORK_SAFE, IBV_FORK_SAFE) with FI_EFA_USE_HUGE_PAGE=1 makes libfabric end the \
-                  program, on a kernel that does not copy registered pages itself (libfabric's sources).",
+        explain: "FI_EFA_FORK_SAFE=1 (or RDMAV_FORK_SAFE, IBV_FORK_SAFE) with FI_EFA_USE_HUGE_PAGE=1 makes libfabric \
+                  end the program, on a kernel that does not copy registered pages itself (libfabric's sources).",
         judge: fork_huge,
     },
 ];
@@ -122,8 +126,8 @@ fn missing(host: &Host) -> Verdict {
         host,
         |error| error.kind() == ErrorKind::NotFound,
         "the files are there",
-        "in a container, pass them in: `--device /dev/infiniband/uverbs0` and on, or the device plugin of Kubernetes; on a \
-         host, udev makes them",
+        "in a container, pass them in: `--device /dev/infiniband/uverbs0` and on, or the device plugin of Kubernetes; \
+         on a host, udev makes them",
     )
 }
 
@@ -169,7 +173,8 @@ fn namespace(host: &Host) -> Verdict {
         Some("N") => found(
             "exclusive",
             "shared",
-            "`rdma system set netns shared` on the host, or move the device into the container's namespace: `rdma dev set`",
+            "`rdma system set netns shared` on the host, or move the device into the container's namespace: `rdma dev \
+             set`",
         ),
         Some(_) => fine("shared"),
     }
@@ -202,8 +207,8 @@ fn memlock(host: &Host) -> Verdict {
             let verdict = found(
                 format!("{bytes} bytes, without CAP_IPC_LOCK"),
                 "unlimited, or what the program registers, and rings of some MiB",
-                "`ulimit -l unlimited`, which /etc/security/limits.d allows; in a container `--ulimit memlock=-1`; a service \
-                 has LimitMEMLOCK=infinity",
+                "`ulimit -l unlimited`, which /etc/security/limits.d allows; in a container `--ulimit memlock=-1`; a \
+                 service has LimitMEMLOCK=infinity",
             );
             if bytes > SMALL { verdict.only(Severity::Note) } else { verdict }
         }
@@ -239,7 +244,8 @@ fn fork(host: &Host) -> Verdict {
         Fork::Disabled => found(
             format!("nobody keeps it safe on Linux {}", host.view.machine.kernel),
             "a kernel from 5.13 on, or libibverbs",
-            "do not fork while memory is registered; or set RDMAV_FORK_SAFE=1 (and RDMAV_HUGEPAGES_SAFE=1) for the program",
+            "do not fork while memory is registered; or set RDMAV_FORK_SAFE=1 (and RDMAV_HUGEPAGES_SAFE=1) for the \
+             program",
         ),
         Fork::Unknown => ask("the library was not asked, or is too old to say", "uname -r: from 5.13 on it is safe"),
     }

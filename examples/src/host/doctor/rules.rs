@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What the rules lack, for these groups; nothing if EFA passes. EFA's traffic matches only rules for all protocols whose
-/// other side is the group itself (H28).
+/// What the rules lack, for these groups; nothing if EFA passes. EFA's traffic matches only rules for all protocols
+/// whose other side is the group itself (H28).
 ///
 /// # Errors
 /// That it is not what that command prints.
