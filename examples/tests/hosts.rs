@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::LazyLock;
 
+use efa_examples::host::counters;
 use efa_examples::host::devices::devices;
 use efa_examples::host::doctor::{Report, State, Style, checks, examine};
 use efa_examples::host::redact;
@@ -151,6 +152,26 @@ fn checks_have_different_names_and_say_what_they_look_at() {
         assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", check.id);
         assert!(check.explain.len() > 40 && !check.title.ends_with('.'), "{}", check.id);
     }
+}
+
+#[test]
+fn counters_are_read_of_the_device_and_of_its_port_and_nothing_else_is() {
+    let (host, folder) = made_up::host("m6i");
+    let device = folder.path().join("sys/class/infiniband/rdmap80s27");
+    for (file, text) in [
+        ("hw_counters/reg_mr_err", "3\n"),
+        ("hw_counters/lifespan", "10\n"),
+        ("ports/1/hw_counters/tx_bytes", "18446744073709551615\n"),
+        ("ports/1/hw_counters/newer_than_this_tool", "7\n"),
+        ("ports/1/hw_counters/broken", "no number\n"),
+    ] {
+        fs::create_dir_all(device.join(file).parent().unwrap()).unwrap();
+        fs::write(device.join(file), text).unwrap();
+    }
+    let read = counters::read(&host.view);
+    let expected = [("newer_than_this_tool", 7), ("reg_mr_err", 3), ("tx_bytes", u64::MAX)];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value)).into();
+    assert_eq!(read, [("rdmap80s27".to_owned(), expected)].into());
 }
 
 #[test]
