@@ -7,6 +7,7 @@
 //! | [`stats`], [`human`], [`table`], [`fault`] | percentiles, units, columns, and why it failed |
 //! | [`device`], [`describe`] | which device runs, chosen and told |
 //! | [`exchange`], [`programs`] | two programs introduced to each other, and what they are told on their command lines |
+//! | [`host`] | what a host is for EFA, and what is wrong with it: the program `efa` |
 //! | [`wait`], [`service`] | polls while a completion is likely, then sleeps; and who is waited for |
 //!
 //! Without the feature `std` the modules that need neither an operating system nor an allocator are left.
@@ -23,6 +24,8 @@ pub mod device;
 pub mod exchange;
 #[cfg(feature = "std")]
 pub mod fault;
+#[cfg(feature = "std")]
+pub mod host;
 pub mod human;
 pub mod pattern;
 #[cfg(feature = "std")]

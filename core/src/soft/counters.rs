@@ -54,3 +54,44 @@ pub struct Counters {
     /// Send completions with an error. Not in the driver.
     pub wr_errors: u64,
 }
+
+impl Counters {
+    /// Those that the driver has, by the names of its files in hw_counters.
+    pub const fn of_the_driver(&self) -> [(&'static str, u64); 19] {
+        [
+            ("tx_bytes", self.tx_bytes),
+            ("tx_pkts", self.tx_pkts),
+            ("rx_bytes", self.rx_bytes),
+            ("rx_pkts", self.rx_pkts),
+            ("rx_drops", self.rx_drops),
+            ("send_bytes", self.send_bytes),
+            ("send_wrs", self.send_wrs),
+            ("recv_bytes", self.recv_bytes),
+            ("recv_wrs", self.recv_wrs),
+            ("rdma_read_wrs", self.rdma_read_wrs),
+            ("rdma_read_bytes", self.rdma_read_bytes),
+            ("rdma_read_wr_err", self.rdma_read_wr_err),
+            ("rdma_read_resp_bytes", self.rdma_read_resp_bytes),
+            ("rdma_write_wrs", self.rdma_write_wrs),
+            ("rdma_write_bytes", self.rdma_write_bytes),
+            ("rdma_write_wr_err", self.rdma_write_wr_err),
+            ("rdma_write_recv_bytes", self.rdma_write_recv_bytes),
+            ("retrans_pkts", self.retrans_pkts),
+            ("unresponsive_remote_events", self.unresponsive_remote_events),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counter_of_the_drivers_stands_under_its_own_name() {
+        let counters = Counters { tx_bytes: 1, rdma_read_wr_err: 2, duplicates: 3, ..Counters::default() };
+        let named = counters.of_the_driver();
+        let set: [_; 2] = [named[0], named[11]];
+        assert_eq!(set, [("tx_bytes", 1), ("rdma_read_wr_err", 2)]);
+        assert_eq!(named.iter().map(|(_, value)| value).sum::<u64>(), 3);
+    }
+}

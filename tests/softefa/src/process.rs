@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use efa_core::Provider;
 use efa_core::soft::SoftDevice;
@@ -34,6 +36,7 @@ pub struct Process {
     progress: Progress,
     files: Mutex<BTreeMap<i32, File>>,
     tree: OnceLock<bool>,
+    publishing: OnceLock<()>,
     told_of_faults: AtomicBool,
 }
 
@@ -50,6 +53,9 @@ enum File {
 static BEGINNING: AtomicBool = AtomicBool::new(false);
 /// Why it cannot be was told.
 static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// How old what the files of counters say may be.
+const COUNTERS: Duration = Duration::from_millis(100);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
@@ -96,7 +102,7 @@ impl Process {
         // By one thread: an address is claimed once. No signal's handler comes in between and waits for it.
         sys::without_signals(|| {
             while BEGINNING.swap(true, Ordering::Acquire) {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             if made().is_none() {
                 match Self::new() {
@@ -124,6 +130,7 @@ impl Process {
             devices,
             files: Mutex::default(),
             tree: OnceLock::new(),
+            publishing: OnceLock::new(),
             told_of_faults: AtomicBool::new(false),
         })
     }
@@ -195,6 +202,20 @@ impl Process {
         }
     }
 
+    /// From now on what the devices count is in their files: without a thread for it, it is not.
+    fn publish_counters(&'static self) {
+        self.publishing.get_or_init(|| {
+            let _ = sys::without_signals(|| {
+                let publish = move || {
+                    let root = self.tree();
+                    MAKING.set(true);
+                    sysfs::publish_counters(&root, &self.devices, COUNTERS);
+                };
+                thread::Builder::new().name("softefa-counts".into()).spawn(publish)
+            });
+        });
+    }
+
     /// A device was opened as this file.
     ///
     /// # Errors
@@ -204,6 +225,7 @@ impl Process {
         let context = Context::new(soft.clone(), self.config.driver, &self.progress)?;
         self.files().insert(fd, File::Device(Arc::new(Mutex::new(context)), device));
         OURS.insert(fd);
+        self.publish_counters();
         Ok(())
     }
 

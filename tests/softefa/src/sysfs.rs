@@ -4,12 +4,15 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use efa_core::Gid;
+use efa_core::soft::{Counters, SoftDevice};
 
 /// Character devices that every system has: a file of one stands for an open device, so that what the system says of
 /// it, its kind and number, is what is said here. None of them can be mapped.
@@ -77,12 +80,45 @@ pub fn tree(gids: &[Gid]) -> Vec<Node> {
         put(&format!("{ib}/ports/1/link_layer"), "Unknown".into());
         put(&format!("{ib}/ports/1/pkeys/0"), "0xffff".into());
         put(&format!("{ib}/ports/1/gids/0"), gid_text(*gid));
+        for (name, value) in Counters::default().of_the_driver() {
+            put(&format!("{}/{name}", counters_of(nth)), value.to_string());
+        }
         all.push(Node::Link(format!("{ib}/device"), format!("../../../{pci}")));
         all.push(Node::Link(format!("{verbs}/device"), format!("../../../{pci}")));
         all.push(Node::Link(format!("{pci}/driver"), "../../../bus/pci/drivers/efa".into()));
     }
     all.push(Node::File("bus/pci/drivers/efa/name".into(), "efa".into()));
     all
+}
+
+/// The folder of a device's counters.
+fn counters_of(device: usize) -> String {
+    format!("class/infiniband/efa_{device}/ports/1/hw_counters")
+}
+
+/// Writes what devices count into their files, which others may read meanwhile: as the driver has them, and no more often
+/// than `every`. Ends with the tree.
+pub fn publish_counters(root: &Path, devices: &[SoftDevice], every: Duration) {
+    let mut last = vec![Counters::default(); devices.len()];
+    while root.exists() {
+        for ((nth, device), last) in devices.iter().enumerate().zip(&mut last) {
+            let now = device.counters();
+            for ((name, value), (_, before)) in now.of_the_driver().into_iter().zip(last.of_the_driver()) {
+                if value != before {
+                    write_counter(&root.join(counters_of(nth)).join(name), value);
+                }
+            }
+            *last = now;
+        }
+        thread::sleep(every);
+    }
+}
+
+/// In place, so that whoever reads finds a number: it never becomes shorter. A file that is gone is not made again.
+fn write_counter(path: &Path, value: u64) {
+    if let Ok(mut file) = fs::OpenOptions::new().write(true).open(path) {
+        let _ = file.write_all(format!("{value}\n").as_bytes());
+    }
 }
 
 /// The root of this process's tree. Its folder is what the environment said first: the tree stays where it is, and no
@@ -164,8 +200,31 @@ mod tests {
         assert!(line("class/infiniband/efa_0/device/modalias").starts_with("pci:v00001D0Fd0000EFA1sv"));
         let device = fs::canonicalize(root.join("class/infiniband/efa_1/device")).unwrap();
         assert_eq!(device.file_name().unwrap(), "0000:00:07.0");
+        assert_eq!(line("class/infiniband/efa_1/ports/1/hw_counters/tx_bytes"), "0\n");
         assert_eq!(fs::canonicalize(device.join("driver")).unwrap().file_name().unwrap(), "efa");
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn counters_are_in_their_files_as_the_device_counts_until_the_tree_is_gone() {
+        let root = std::env::temp_dir().join(format!("softefa-counters-{}", std::process::id()));
+        create(&root, &GIDS[..1]).unwrap();
+        let mut pair = efa_core::soft::pair(efa_core::soft::Profile::RDMA).unwrap();
+        let devices = [pair.0.ctx.provider().clone()];
+        let (folder, sent) = (root.clone(), root.join("class/infiniband/efa_0/ports/1/hw_counters/send_wrs"));
+        let publishing = thread::spawn(move || publish_counters(&folder, &devices, Duration::from_millis(1)));
+        let (a, b) = (&mut pair.0, &mut pair.1);
+        b.endpoint.post_recv(b.pd.register(vec![0; 64]).unwrap().1, efa_core::Token(1)).unwrap();
+        a.endpoint.post(a.peer.send_inline(b"counted"), efa_core::Token(2)).unwrap();
+        while a.endpoint.in_flight() + b.endpoint.in_flight() > 0 {
+            let _ = a.endpoint.poll().or_else(|| b.endpoint.poll());
+        }
+        let begun = std::time::Instant::now();
+        while fs::read_to_string(&sent).unwrap() != "1\n" {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        fs::remove_dir_all(root).unwrap();
+        publishing.join().unwrap();
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::inventory::code_of;
 #[derive(Default)]
 pub(crate) struct Tree {
     /// Test functions, as `tests/peers.rs::name` or `src/gid.rs::name`, seen from core; those of efa-os as `os/tests/..`,
-    /// of efa-cuda as `cuda/tests/..`.
+    /// of efa-cuda and efa-examples likewise.
     pub(crate) tests: BTreeSet<String>,
     /// Compile-fail files by stem, with the functions in them, one misuse each. Only those that have a text.
     pub(crate) cases: BTreeMap<String, BTreeSet<String>>,
@@ -38,6 +38,12 @@ impl Tree {
                 if folder == "src" {
                     tree.identifiers.insert(format!("{member}/{file}"), identifiers(&code_of(&text)));
                 }
+            }
+        }
+        // The programs have no unsafe code to count, and answer some of the reports.
+        for folder in ["src", "tests"] {
+            for (file, text) in rust_files(&root().join("examples").join(folder)) {
+                tree.add_tests(&format!("examples/{folder}/{file}"), &text);
             }
         }
         let cases = [tests_dir().join("compile-fail"), root().join("cuda/tests/compile-fail")];
