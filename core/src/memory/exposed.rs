@@ -59,11 +59,7 @@ impl<M: DmaBuf<View = Visible>, A: RemoteAccess> Exposed<M, A> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
-        check_range(offset, source.len(), self.len())?;
-        // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
-        // atomics, by the provider's contract and this type's; `source` is borrowed.
-        unsafe { store(self.at(offset), source.as_ptr(), source.len()) };
-        Ok(())
+        copy_in(&self.mr, offset, source)
     }
 
     /// Copies out of it, from byte `offset`. Copy first, then parse: the bytes may change under any other use.
@@ -71,10 +67,7 @@ impl<M: DmaBuf<View = Visible>, A: RemoteAccess> Exposed<M, A> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
-        check_range(offset, target.len(), self.len())?;
-        // SAFETY: as in `copy_in`; `target` is borrowed mutably.
-        unsafe { load(target.as_mut_ptr(), self.at(offset), target.len()) };
-        Ok(())
+        copy_out(&self.mr, offset, target)
     }
 
     /// Loads one word, a flag or a counter, with acquire order against [`Exposed::store`].
@@ -127,6 +120,17 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         self.mr.is(&part.mr)
     }
 
+    /// A part of it whose bytes can be copied in and out, too: of memory that the CPU sees.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn bytes(&self, range: Range<usize>) -> Result<ExposedBytes, Error>
+    where
+        M: DmaBuf<View = Visible>,
+    {
+        self.part(range).map(ExposedBytes::of)
+    }
+
     /// What a peer of `qp` needs to reach all of it: to be sent to that peer.
     ///
     /// # Errors
@@ -145,19 +149,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         qp: &QueuePair<P, S, K>,
         range: Range<usize>,
     ) -> Result<GrantFrame, Error> {
-        let attr = self.mr.attr();
-        if qp.pd_id() != attr.pd {
-            return Err(Error::ForeignDomain { of: attr.pd, domain: qp.pd_id() });
-        }
-        let len = range_len(&range, self.len())?;
-        let grant = Grant {
-            address: attr.iova + range.start as u64,
-            length: len as u64,
-            rkey: attr.rkey,
-            access: A::ACCESS & (Access::REMOTE_READ | Access::REMOTE_WRITE),
-            incarnation: qp.incarnation(),
-        };
-        Ok(grant.to_frame())
+        self.part(range)?.grant(qp)
     }
 
     /// Ends what peers may do and gives the memory back: their operations on it fail from now on.
@@ -216,6 +208,39 @@ impl<V> ExposedPart<V> {
         self.pd
     }
 
+    /// What its region was registered for.
+    pub fn access(&self) -> Access {
+        self.mr.attr().access
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
+        let len = range_len(&range, self.len)?;
+        Ok(Self { addr: self.addr + range.start as u64, len, mr: self.mr.clone(), ..*self })
+    }
+
+    /// What a peer of `qp` needs to reach it, as its region was registered for: as [`Exposed::grant_range`].
+    ///
+    /// # Errors
+    /// [`Error::ForeignDomain`] if `qp` belongs to another protection domain.
+    pub fn grant<P: Provider, S: Reachable, K: QpKind>(&self, qp: &QueuePair<P, S, K>) -> Result<GrantFrame, Error> {
+        if qp.pd_id() != self.pd {
+            return Err(Error::ForeignDomain { of: self.pd, domain: qp.pd_id() });
+        }
+        let attr = self.mr.attr();
+        let grant = Grant {
+            address: self.addr,
+            length: self.len as u64,
+            rkey: attr.rkey,
+            access: attr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+            incarnation: qp.incarnation(),
+        };
+        Ok(grant.to_frame())
+    }
+
     /// The form in flight; the length was checked to fit.
     pub(crate) fn into_raw(self) -> RawBuffer {
         RawBuffer::new(self.addr, length_and_key(self.len as u32, self.lkey.0), self.mr)
@@ -237,6 +262,77 @@ impl<V> fmt::Debug for ExposedPart<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ExposedPart {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
     }
+}
+
+/// A part of exposed memory that the CPU sees: copied in and out by this side, besides what peers do.
+#[derive(Clone, Debug)]
+pub struct ExposedBytes(ExposedPart);
+
+impl ExposedBytes {
+    /// The CPU sees the part, by the type of what it is a part of.
+    fn of(part: ExposedPart) -> Self {
+        Self(part)
+    }
+
+    /// As the source or target of this side's own operations.
+    pub fn as_part(&self) -> &ExposedPart {
+        &self.0
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn range(&self, range: Range<usize>) -> Result<Self, Error> {
+        self.0.part(range).map(Self)
+    }
+
+    /// As [`Exposed::copy_in`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
+        check_range(offset, source.len(), self.len())?;
+        copy_in(&self.0.mr, self.0.offset() + offset, source)
+    }
+
+    /// As [`Exposed::copy_out`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
+        check_range(offset, target.len(), self.len())?;
+        copy_out(&self.0.mr, self.0.offset() + offset, target)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Copies into an exposed region that the CPU sees, as this module's types know.
+fn copy_in(mr: &Mr, offset: usize, source: &[u8]) -> Result<(), Error> {
+    check_range(offset, source.len(), mr.attr().len)?;
+    let target = mr.attr().base.as_ptr().wrapping_add(offset);
+    // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
+    // atomics, by the provider's contract and these types'; `source` is borrowed.
+    unsafe { store(target, source.as_ptr(), source.len()) };
+    Ok(())
+}
+
+/// Copies out of an exposed region that the CPU sees, as this module's types know.
+fn copy_out(mr: &Mr, offset: usize, target: &mut [u8]) -> Result<(), Error> {
+    check_range(offset, target.len(), mr.attr().len)?;
+    let source = mr.attr().base.as_ptr().wrapping_add(offset);
+    // SAFETY: as in `copy_in`; `target` is borrowed mutably.
+    unsafe { load(target.as_mut_ptr(), source, target.len()) };
+    Ok(())
 }
 
 /// What peers may do with exposed memory.
@@ -286,6 +382,11 @@ macro_rules! access {
     };
 }
 
+access!(
+    /// Peers may not reach it by RDMA: only by messages that this side copies in and out of it, as
+    /// [`Efa`](crate::fabric::Efa) does where a device has no RDMA.
+    ByMessages: Access::LOCAL_WRITE, needs Caps::empty(), allows
+);
 access!(
     /// Peers may read.
     RemoteRead: Access::REMOTE_READ.union(Access::LOCAL_WRITE), needs Caps::RDMA_READ, allows AllowsRead

@@ -1,0 +1,375 @@
+//! What comes in: packets, each taken at once, held for its turn, or refused.
+
+use super::packet::{self, Body, Header, Hello};
+use super::peer::{Held, Standing};
+use super::tables::{Due, Inbound, Receives, Sends, Source, Stage};
+use super::{CREDITS, Efa, Id, Outbound, Told};
+use crate::fabric::{Carries, Denied, Event, Memory, PeerFeatures, Returned, Violation, Why};
+use crate::flags::Access;
+use crate::memory::{ExposedBytes, Slice};
+use crate::peer::Sender;
+use crate::provider::Provider;
+use crate::work::Received;
+use crate::{Incarnation, Token};
+
+/// What became of a packet that makes sense.
+pub(super) enum Fate<S, T> {
+    /// It was taken, and may be an event.
+    Taken(Option<Told<S, T>>),
+    /// It waits for its turn, for a receive, or for a place.
+    Held,
+}
+
+impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, const PEERS: usize, const OPERATIONS: usize>
+    Efa<P, K, S, T, PEERS, OPERATIONS>
+{
+    /// A packet arrived.
+    pub(super) fn arrived(&mut self, message: Received) -> Option<Told<S, T>> {
+        let Received { len, from, mut buffers, .. } = message;
+        let slot = buffers.take_slice()?;
+        self.counters.packets_received += 1;
+        let bytes = slot.get(..len).unwrap_or_default();
+        let (header, body) = match packet::parse(bytes) {
+            Ok((header, Body::Hello(hello))) => {
+                self.hello(&header, &hello, &from);
+                self.repost(slot);
+                return None;
+            }
+            Ok(packet) => packet,
+            Err(bad) => {
+                let peer = self.peers.iter().find(|(_, state)| state.is(&from) && state.is_up()).map(|(id, _)| id);
+                match peer {
+                    Some(id) => self.violated(id, Violation::Packet(bad)),
+                    None => self.counters.strangers += 1,
+                }
+                self.repost(slot);
+                return None;
+            }
+        };
+        let Some(id) = self.sender(&header, &from) else {
+            self.counters.strangers += 1;
+            self.repost(slot);
+            return None;
+        };
+        let state = self.peers.get_mut(id)?;
+        if state.hear(&header) && (state.queue[0].is_some() || state.streams > 0 || state.due > 0) {
+            self.attend(id);
+        }
+        if let Body::Credit = body {
+            if let Some(state) = self.peers.get_mut(id) {
+                state.credits_taken = state.credits_taken.wrapping_add(1);
+            }
+            self.repost(slot);
+            return None;
+        }
+        let counted = self.peers.get_mut(id).map_or(Ok(()), |state| state.count());
+        match counted.and_then(|()| self.take(id, body)) {
+            Ok(Fate::Taken(event)) => {
+                self.freed(id, slot);
+                event
+            }
+            Ok(Fate::Held) => {
+                self.hold(id, slot, len);
+                None
+            }
+            Err(violation) => {
+                self.violated(id, violation);
+                self.repost(slot);
+                None
+            }
+        }
+    }
+
+    /// Who sent a packet, if it is a peer in its present life that greeted us.
+    fn sender(&self, header: &Header, from: &Sender) -> Option<Id> {
+        let id = self.peers.at(header.place.get())?;
+        let state = self.peers.get(id)?;
+        let life = state.life?.0 as u32;
+        let known = state.is(from) && life == header.life.get() && state.place != packet::NO_PLACE;
+        (known && state.lost().is_none()).then_some(id)
+    }
+
+    /// A slot of a counted packet is free again.
+    fn freed(&mut self, id: Id, slot: Slice) {
+        self.repost(slot);
+        let Some(state) = self.peers.get_mut(id) else { return };
+        state.freed = state.freed.wrapping_add(1);
+        if state.owes_credit() {
+            self.attend(id);
+        }
+    }
+
+    fn hold(&mut self, id: Id, slot: Slice, len: usize) {
+        let Some(state) = self.peers.get_mut(id) else { return self.repost(slot) };
+        match state.held.iter_mut().find(|place| place.is_none()) {
+            Some(place) => {
+                *place = Some(Held { slot, len });
+                state.held_count += 1;
+                self.held += 1;
+            }
+            // As many as credits.
+            None => self.repost(slot),
+        }
+    }
+
+    /// Takes what was held and can be taken now, until there is an event.
+    pub(super) fn take_held(&mut self, id: Id) -> Option<Told<S, T>> {
+        loop {
+            let mut taken = false;
+            for index in 0..CREDITS as usize {
+                let state = self.peers.get_mut(id).filter(|state| state.held_count > 0 && state.lost().is_none())?;
+                let Some(Held { slot, len }) = state.held.get_mut(index).and_then(Option::take) else { continue };
+                let fate = match packet::parse(slot.get(..len).unwrap_or_default()) {
+                    Ok((_, body)) => self.take(id, body),
+                    // It was parsed before.
+                    Err(bad) => Err(Violation::Packet(bad)),
+                };
+                if let Ok(Fate::Held) = fate {
+                    if let Some(place) = self.peers.get_mut(id).and_then(|state| state.held.get_mut(index)) {
+                        *place = Some(Held { slot, len });
+                    }
+                    continue;
+                }
+                if let Some(state) = self.peers.get_mut(id) {
+                    state.held_count -= 1;
+                    self.held -= 1;
+                }
+                taken = true;
+                match fate {
+                    Ok(Fate::Taken(event)) => {
+                        self.freed(id, slot);
+                        if event.is_some() {
+                            return event;
+                        }
+                    }
+                    Ok(Fate::Held) => {}
+                    Err(violation) => {
+                        self.violated(id, violation);
+                        self.repost(slot);
+                    }
+                }
+            }
+            if !taken {
+                return None;
+            }
+        }
+    }
+
+    /// Has those served whose packets wait.
+    pub(super) fn attend_held(&mut self) {
+        if self.held == 0 {
+            return;
+        }
+        for index in 0..PEERS as u16 {
+            let waiting =
+                self.peers.at(index).filter(|id| self.peers.get(*id).is_some_and(|state| state.held_count > 0));
+            if let Some(id) = waiting {
+                self.attend(id);
+            }
+        }
+    }
+
+    /// Takes a packet, if it can be taken now.
+    fn take(&mut self, id: Id, body: Body<'_>) -> Result<Fate<S, T>, Violation> {
+        let taken = Ok(Fate::Taken(None));
+        match body {
+            Body::Hello(_) | Body::Credit => taken,
+            Body::Eager(eager, payload) => {
+                let Some((target, token)) = self.turn(id, eager.sequence.get(), false)? else { return Ok(Fate::Held) };
+                Ok(Fate::Taken(Some(self.eager(id, target, token, payload))))
+            }
+            Body::Segment(segment, payload) => {
+                let (sequence, total, offset) = (segment.sequence.get(), segment.total.get(), segment.offset.get());
+                let of = |entry: &Inbound<T>| entry.peer == id && entry.what == Receives::Segments(sequence);
+                let begun = self.inbound.iter().find(|(_, entry)| of(entry)).map(|(inbound, _)| inbound);
+                let inbound = match begun {
+                    Some(inbound) => inbound,
+                    None => {
+                        let Some((target, token)) = self.turn(id, sequence, true)? else { return Ok(Fate::Held) };
+                        self.begin(id, Receives::Segments(sequence), target, token, total.into(), 0)
+                    }
+                };
+                self.put_in(inbound, total.into(), offset.into(), payload)?;
+                taken
+            }
+            Body::Long(long, grant) => {
+                let Some((target, token)) = self.turn(id, long.sequence.get(), true)? else { return Ok(Fate::Held) };
+                let inbound = self.begin(id, Receives::Long, target, token, long.total.get(), long.id.get());
+                self.fetch(inbound, grant)?;
+                taken
+            }
+            Body::Put(put, grant) => {
+                if self.inbound.is_full() {
+                    return Ok(Fate::Held);
+                }
+                let total = put.total.get();
+                let window = self.opened(put.window.get(), put.offset.get(), total, Access::REMOTE_WRITE);
+                let (target, denied) = match window {
+                    Ok(bytes) => (Some(Memory::Exposed(bytes)), None),
+                    Err(denied) => (None, Some(denied)),
+                };
+                let mut entry = Inbound::new(id, Token(0), Receives::Put, target, total, put.id.get());
+                entry.failed = denied.map(Why::Denied);
+                let inbound = self.insert_inbound(entry);
+                match denied {
+                    Some(denied) => self.set_due(inbound, Due::Done(denied.to_number())),
+                    None => self.fetch(inbound, grant)?,
+                }
+                taken
+            }
+            Body::Get(get) => {
+                if self.sends.is_full() {
+                    return Ok(Fate::Held);
+                }
+                let total = get.total.get();
+                let window = self.opened(get.window.get(), get.offset.get(), total, Access::REMOTE_READ);
+                let (source, status) = match window {
+                    Ok(bytes) => (Source::Memory(Memory::Exposed(bytes)), 0),
+                    Err(denied) => (Source::Nothing, denied.to_number()),
+                };
+                let mut answer = Outbound::new(id, Token(0), Sends::Answer(status), source, total, Stage::Queued);
+                (answer.to, answer.upto) = (get.id.get(), total);
+                let empty = status == 0 && total == 0;
+                if let Ok(send) = self.sends.insert(answer) {
+                    self.begun(id);
+                    self.set_stage(send, if status == 0 && !empty { Stage::Streaming } else { Stage::Finishing });
+                }
+                taken
+            }
+            Body::Clear(clear, grant) => self.cleared(id, &clear, grant).map(|()| Fate::Taken(None)),
+            Body::Data(data, payload) => {
+                let inbound = self.receiving(id, data.to.get())?;
+                let total = self.inbound.get(inbound).map_or(0, |entry| entry.total);
+                self.put_in(inbound, total, data.offset.get(), payload)?;
+                taken
+            }
+            Body::Done(done) => self.done(id, &done).map(|()| Fate::Taken(None)),
+            Body::Finish(finish) => self.finished(id, &finish).map(|()| Fate::Taken(None)),
+        }
+    }
+
+    /// The receive for a message whose turn it is; none if it is not, or there is none, or no place.
+    #[allow(clippy::type_complexity)] // a receive
+    fn turn(&mut self, id: Id, sequence: u32, place: bool) -> Result<Option<(Memory<T>, Token)>, Violation> {
+        let Some(state) = self.peers.get_mut(id) else { return Ok(None) };
+        if state.ahead(sequence)? > 0 || (place && self.inbound.is_full()) {
+            return Ok(None);
+        }
+        let receive = self.recvs.pop_front();
+        if receive.is_some() {
+            state.expected = sequence.wrapping_add(1);
+            // The next may be here.
+            if state.held_count > 0 {
+                self.attend(id);
+            }
+        }
+        Ok(receive)
+    }
+
+    fn eager(&mut self, id: Id, mut target: Memory<T>, token: Token, payload: &[u8]) -> Told<S, T> {
+        let peer = crate::fabric::PeerId(id);
+        let (len, room) = (payload.len(), target.len());
+        let failed = |why, target| Event::Failed { token, peer: Some(peer), why, buffer: Returned::Target(target) };
+        if len > room {
+            return failed(Why::Truncated { len: len as u64, room: room as u64 }, target);
+        }
+        self.counters.copied += len as u64;
+        match target.copy_in(0, payload) {
+            true => Event::Received { token, from: Some(peer), len, target },
+            false => failed(Why::Shrunk, target),
+        }
+    }
+
+    /// Begins to receive a message of more than a packet.
+    fn begin(&mut self, id: Id, what: Receives, target: Memory<T>, token: Token, total: u64, name: u32) -> Id {
+        let room = target.len() as u64;
+        let mut entry = Inbound::new(id, token, what, Some(target), total, name);
+        if total > room {
+            entry.failed = Some(Why::Truncated { len: total, room });
+        }
+        self.insert_inbound(entry)
+    }
+
+    /// Keeps what there is room for.
+    pub(super) fn insert_inbound(&mut self, entry: Inbound<T>) -> Id {
+        let id = entry.peer;
+        match self.inbound.insert(entry) {
+            Ok(inbound) => {
+                self.begun(id);
+                inbound
+            }
+            // It was asked for before.
+            Err(_) => Id::NONE,
+        }
+    }
+
+    pub(super) fn begun(&mut self, id: Id) {
+        if let Some(state) = self.peers.get_mut(id) {
+            state.operations += 1;
+        }
+    }
+
+    /// The bytes of a window that a peer wants.
+    fn opened(&self, window: u32, offset: u64, total: u64, access: Access) -> Result<ExposedBytes, Denied> {
+        let window = self.windows.get(Id::from_bits(window)).ok_or(Denied::NoWindow)?;
+        if !window.access.contains(access) {
+            return Err(Denied::NotAllowed);
+        }
+        let start = usize::try_from(offset).map_err(|_| Denied::OutOfBounds)?;
+        let end = offset.checked_add(total).and_then(|end| usize::try_from(end).ok()).ok_or(Denied::OutOfBounds)?;
+        window.bytes.range(start..end).map_err(|_| Denied::OutOfBounds)
+    }
+
+    /// First contact, or again.
+    fn hello(&mut self, header: &Header, hello: &Hello, from: &Sender) {
+        let life = Incarnation(hello.incarnation.get());
+        let here = |state: &super::PeerState<K::Features>| state.is(from) && state.lost().is_none();
+        let same = self.peers.iter().find(|(_, state)| here(state) && state.life == Some(life));
+        let sure = !matches!(from, Sender::Unknown { gid: None, .. });
+        let found = same.or_else(|| self.peers.iter().find(|(_, state)| here(state) && sure)).map(|(id, _)| id);
+        let ours = self.endpoint.incarnation().0;
+        let (start, echo) = (self.start, hello.echo.get());
+        let Some(state) = found.and_then(|id| self.peers.get_mut(id)) else {
+            self.counters.strangers += 1;
+            return;
+        };
+        let Some(id) = found else { return };
+        if let Some(old) = state.life.filter(|old| *old != life) {
+            return self.lose(id, Why::Restarted { old: Some(old), new: life });
+        }
+        if life.0 as u32 != header.life.get() || (echo != 0 && echo != ours) {
+            // Of, or to, a life that is over.
+            self.counters.strangers += 1;
+            return;
+        }
+        state.life = Some(life);
+        if state.place == packet::NO_PLACE {
+            if hello.place.get() == packet::NO_PLACE {
+                return self.violated(id, Violation::Packet(packet::BadPacket::Hello));
+            }
+            state.place = hello.place.get();
+            state.packet = hello.packet.get() as usize;
+            state.features = PeerFeatures::from_bits_truncate(hello.features.get());
+            let credits = u32::from(hello.credits.get());
+            state.reserve = credits / 4;
+            state.sent = start;
+            state.limit = start.wrapping_add(credits);
+            let theirs = hello.start.get();
+            (state.arrived, state.freed, state.told_freed, state.expected) = (theirs, theirs, theirs, theirs);
+            state.credits_taken = theirs as u16;
+        }
+        if echo == ours && state.standing == Standing::Greeting {
+            state.standing = Standing::Up;
+            self.tell(id);
+        }
+        let Some(state) = self.peers.get_mut(id) else { return };
+        state.hello_due |= !state.greeted || echo == 0;
+        self.attend(id);
+    }
+
+    /// A peer broke the protocol.
+    fn violated(&mut self, id: Id, violation: Violation) {
+        self.counters.violations += 1;
+        self.lose(id, violation.into());
+    }
+}
