@@ -1,5 +1,7 @@
 //! What the fabric `efa` sends from and receives into.
 
+use core::fmt;
+
 use crate::memory::{ExposedBytes, Slice};
 
 /// A buffer of the fabric `efa`: any bytes, or registered memory, which spares copies.
@@ -15,7 +17,6 @@ use crate::memory::{ExposedBytes, Slice};
 /// | plain | any other | one by each |
 ///
 /// That is of long messages, where both devices have that RDMA; short ones are copied twice, which is faster.
-#[derive(Debug)]
 pub enum Memory<B> {
     /// Bytes that are not registered. They are copied through the endpoint's own slots.
     Plain(B),
@@ -23,6 +24,17 @@ pub enum Memory<B> {
     Slice(Slice),
     /// Exposed memory, of which there are no references, only copies.
     Exposed(ExposedBytes),
+}
+
+/// Without the bytes, which may be many.
+impl<B> fmt::Debug for Memory<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(_) => f.write_str("Plain"),
+            Self::Slice(slice) => slice.fmt(f),
+            Self::Exposed(bytes) => write!(f, "Exposed {{ len: {} }}", bytes.len()),
+        }
+    }
 }
 
 impl<B> From<Slice> for Memory<B> {

@@ -48,6 +48,8 @@ pub enum Why {
     Violation(Violation),
     /// The application removed the peer.
     Removed,
+    /// The peer let go of this side.
+    Left,
     /// The endpoint was closed.
     Closed,
     /// A plain buffer had fewer bytes when they were copied than it said before.
@@ -162,6 +164,9 @@ impl fmt::Display for Why {
             Self::Denied(denied) => denied.fmt(f),
             Self::Violation(violation) => write!(f, "the peer broke the protocol: {violation}"),
             Self::Removed => f.write_str("the application removed the peer"),
+            Self::Left => f.write_str(
+                "the peer let go of this side: it removed it, was closed, or could make nothing of what it was sent",
+            ),
             Self::Closed => f.write_str("the endpoint was closed"),
             Self::Shrunk => f.write_str(
                 "the buffer had fewer bytes when they were copied than it had said: `as_ref` must not change",

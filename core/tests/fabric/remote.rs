@@ -49,7 +49,9 @@ fn writes_and_reads_have_the_same_results_whoever_does_them() {
             for source in sources {
                 two.ends[0].layer.write(peer, source, part, Token(1)).unwrap();
                 let [mut events, _] = two.collect([1, 0]);
-                assert!(matches!(events.remove(0), Event::Written { token: Token(1), source, .. } if source.len() == len));
+                assert!(
+                    matches!(events.remove(0), Event::Written { token: Token(1), source, .. } if source.len() == len)
+                );
                 expected[at..at + len].copy_from_slice(&written);
                 assert!(bytes_of(&memory) == expected, "{len} bytes written");
                 memory.copy_in(at, &vec![0; len]).unwrap();

@@ -46,12 +46,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 return None;
             }
         };
+        let now = self.now;
         let Some(id) = self.sender(&header, &from) else {
             self.counters.strangers += 1;
             self.repost(slot);
             return None;
         };
         let state = self.peers.get_mut(id)?;
+        (state.heard_at, state.probe_due) = (now, false);
         if state.hear(&header) && (state.queue[0].is_some() || state.streams > 0 || state.due > 0) {
             self.attend(id);
         }
@@ -59,6 +61,11 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             if let Some(state) = self.peers.get_mut(id) {
                 state.credits_taken = state.credits_taken.wrapping_add(1);
             }
+            self.repost(slot);
+            return None;
+        }
+        if let Body::Bye = body {
+            self.lose(id, Why::Left);
             self.repost(slot);
             return None;
         }
@@ -173,10 +180,23 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     fn take(&mut self, id: Id, body: Body<'_>) -> Result<Fate<S, T>, Violation> {
         let taken = Ok(Fate::Taken(None));
         match body {
-            Body::Hello(_) | Body::Credit => taken,
+            Body::Hello(_) | Body::Credit | Body::Bye => taken,
             Body::Eager(eager, payload) => {
-                let Some((target, token)) = self.turn(id, eager.sequence.get(), false)? else { return Ok(Fate::Held) };
-                Ok(Fate::Taken(Some(self.eager(id, target, token, payload))))
+                let sequence = eager.sequence.get();
+                // Told at once, or after those that came before it and are not all here.
+                let at_once =
+                    self.ended_inbound.is_empty() && self.peers.get(id).is_some_and(|state| state.telling == sequence);
+                let Some((target, token)) = self.turn(id, sequence, !at_once)? else { return Ok(Fate::Held) };
+                if at_once {
+                    if let Some(state) = self.peers.get_mut(id) {
+                        state.telling = sequence.wrapping_add(1);
+                    }
+                    return Ok(Fate::Taken(Some(self.eager(id, target, token, payload))));
+                }
+                let total = payload.len() as u64;
+                let inbound = self.begin(id, Receives::Segments(sequence), sequence, target, token, total, 0);
+                self.put_in(inbound, total, 0, payload)?;
+                taken
             }
             Body::Segment(segment, payload) => {
                 let (sequence, total, offset) = (segment.sequence.get(), segment.total.get(), segment.offset.get());
@@ -186,15 +206,17 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                     Some(inbound) => inbound,
                     None => {
                         let Some((target, token)) = self.turn(id, sequence, true)? else { return Ok(Fate::Held) };
-                        self.begin(id, Receives::Segments(sequence), target, token, total.into(), 0)
+                        self.begin(id, Receives::Segments(sequence), sequence, target, token, total.into(), 0)
                     }
                 };
                 self.put_in(inbound, total.into(), offset.into(), payload)?;
                 taken
             }
             Body::Long(long, grant) => {
-                let Some((target, token)) = self.turn(id, long.sequence.get(), true)? else { return Ok(Fate::Held) };
-                let inbound = self.begin(id, Receives::Long, target, token, long.total.get(), long.id.get());
+                let sequence = long.sequence.get();
+                let Some((target, token)) = self.turn(id, sequence, true)? else { return Ok(Fate::Held) };
+                let (total, name) = (long.total.get(), long.id.get());
+                let inbound = self.begin(id, Receives::Long, sequence, target, token, total, name);
                 self.fetch(inbound, grant)?;
                 taken
             }
@@ -280,10 +302,21 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
     }
 
-    /// Begins to receive a message of more than a packet.
-    fn begin(&mut self, id: Id, what: Receives, target: Memory<T>, token: Token, total: u64, name: u32) -> Id {
+    /// Begins to receive a message that is not told at once.
+    #[allow(clippy::too_many_arguments)] // a message and a receive
+    fn begin(
+        &mut self,
+        id: Id,
+        what: Receives,
+        sequence: u32,
+        target: Memory<T>,
+        token: Token,
+        total: u64,
+        name: u32,
+    ) -> Id {
         let room = target.len() as u64;
         let mut entry = Inbound::new(id, token, what, Some(target), total, name);
+        entry.sequence = Some(sequence);
         if total > room {
             entry.failed = Some(Why::Truncated { len: total, room });
         }
@@ -355,7 +388,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             state.sent = start;
             state.limit = start.wrapping_add(credits);
             let theirs = hello.start.get();
-            (state.arrived, state.freed, state.told_freed, state.expected) = (theirs, theirs, theirs, theirs);
+            (state.arrived, state.freed, state.told_freed) = (theirs, theirs, theirs);
+            (state.expected, state.telling) = (theirs, theirs);
             state.credits_taken = theirs as u16;
         }
         if echo == ours && state.standing == Standing::Greeting {

@@ -1,10 +1,11 @@
 //! How operations and peers end: each once, with its buffer.
 
+use super::packet::NO_PLACE;
 use super::peer::Standing;
-use super::tables::{Due, Sends, Stage};
+use super::tables::{Due, Inbound, Sends, Stage};
 use super::{Efa, Id, Told};
 use crate::Error;
-use crate::fabric::{Carries, Event, PeerId, Returned, Why};
+use crate::fabric::{Carries, Event, Messages, PeerId, Returned, Why};
 use crate::provider::Provider;
 use crate::qp::Shutdown;
 
@@ -82,15 +83,31 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         self.settle_send(send);
     }
 
-    /// Ends a receive, if nothing more comes of it.
+    /// Ends a receive, if nothing more comes of it: a message after those before it.
     pub(super) fn settle_inbound(&mut self, inbound: Id) {
-        if let Some(entry) = self.inbound.get_mut(inbound)
-            && entry.is_over()
-            && !entry.ended
-        {
+        let Some(entry) = self.inbound.get_mut(inbound).filter(|entry| entry.is_over() && !entry.ended) else { return };
+        let (id, sequence) = (entry.peer, entry.sequence);
+        let Some(sequence) = sequence else {
             // As many as receives.
             entry.ended = self.ended_inbound.push_back(inbound).is_ok();
+            return;
+        };
+        let turn = self.peers.get(id).is_some_and(|state| state.telling == sequence || state.lost().is_some());
+        if !turn {
+            return;
         }
+        entry.ended = self.ended_inbound.push_back(inbound).is_ok();
+        let Some(state) = self.peers.get_mut(id).filter(|state| state.lost().is_none()) else { return };
+        state.telling = sequence.wrapping_add(1);
+        if let Some(next) = self.message(id, sequence.wrapping_add(1)) {
+            self.settle_inbound(next);
+        }
+    }
+
+    /// A peer's message that is under way.
+    fn message(&self, id: Id, sequence: u32) -> Option<Id> {
+        let of = |entry: &Inbound<T>| entry.peer == id && entry.sequence == Some(sequence);
+        self.inbound.iter().find(|(_, entry)| of(entry)).map(|(inbound, _)| inbound)
     }
 
     /// The event of something that ended, or is news.
@@ -167,12 +184,24 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// A peer is lost: whatever is under way with it fails, as soon as the device has let go of it.
     pub(super) fn lose(&mut self, id: Id, why: Why) {
         let Some(state) = self.peers.get_mut(id).filter(|state| state.lost().is_none()) else { return };
+        let telling = state.telling;
         state.standing = Standing::Lost(why);
         (state.queue, state.due, state.streams) = ([None; 2], 0, 0);
         let held = core::mem::replace(&mut state.held, [const { None }; super::CREDITS as usize]);
         self.held -= usize::from(core::mem::take(&mut state.held_count));
         for held in held.into_iter().flatten() {
             self.repost(held.slot);
+        }
+        // The next messages in order are whole if they are all here, and their sender only was not told.
+        for sequence in (0..OPERATIONS as u32).map(|ahead| telling.wrapping_add(ahead)) {
+            let Some(inbound) = self.message(id, sequence) else { break };
+            let Some(entry) = self.inbound.get_mut(inbound) else { break };
+            let whole = entry.received >= entry.total && entry.failed.is_none() && !entry.in_flight;
+            if !whole {
+                break;
+            }
+            entry.due = Due::Nothing;
+            self.settle_inbound(inbound);
         }
         for index in 0..OPERATIONS as u16 {
             if let Some(send) = self.sends.at(index)
@@ -186,14 +215,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 self.settle_send(send);
             }
             if let Some(inbound) = self.inbound.at(index)
-                && let Some(entry) = self.inbound.get_mut(inbound).filter(|entry| entry.peer == id)
+                && let Some(entry) = self.inbound.get_mut(inbound).filter(|entry| entry.peer == id && !entry.ended)
             {
-                // Of what is all here only the peer was to be told.
-                let here =
-                    entry.received >= entry.total && entry.failed.is_none() && !entry.in_flight && entry.total > 0;
-                if !here {
-                    entry.failed = entry.failed.filter(|why| !matches!(why, Why::Truncated { .. })).or(Some(why));
-                }
+                entry.failed = entry.failed.filter(|why| !matches!(why, Why::Truncated { .. })).or(Some(why));
                 entry.due = Due::Nothing;
                 self.settle_inbound(inbound);
             }
@@ -208,6 +232,13 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             self.slots.waiting -= 1;
             self.packet_out(index, Some(head), None);
         }
+        // Who is there is told.
+        if matches!(why, Why::Removed | Why::Closed | Why::Violation(_))
+            && let Some(state) = self.peers.get_mut(id).filter(|state| state.place != NO_PLACE)
+        {
+            state.bye_due = true;
+            self.attend(id);
+        }
         self.tell(id);
     }
 
@@ -221,10 +252,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// Lets go of a peer whose name is not used any more, after its last completion.
     pub(super) fn release(&mut self, id: Id) {
-        let over = self
-            .peers
-            .get(id)
-            .is_some_and(|state| state.removed && state.told && state.operations == 0 && state.in_flight == 0);
+        let over = self.peers.get(id).is_some_and(|state| {
+            state.removed && state.told && !state.bye_due && state.operations == 0 && state.in_flight == 0
+        });
         if over {
             self.peers.remove(id);
         }
@@ -251,9 +281,23 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// event.
     pub fn close(
         mut self,
-        expired: impl FnMut() -> bool,
+        mut expired: impl FnMut() -> bool,
         mut sink: impl FnMut(Told<S, T>),
     ) -> Result<Shutdown, Error> {
+        for index in 0..PEERS as u16 {
+            if let Some(id) = self.peers.at(index) {
+                self.lose(id, Why::Closed);
+            }
+        }
+        // What is in flight ends, and peers are told, as far as there is time.
+        while !expired() && self.dead.is_none() {
+            if let Some(event) = self.poll(0) {
+                sink(event);
+            }
+            if self.peers.iter().all(|(_, state)| state.in_flight == 0 && !state.bye_due) {
+                break;
+            }
+        }
         self.die(Why::Closed);
         while let Some(event) = self.next_ended() {
             sink(event);

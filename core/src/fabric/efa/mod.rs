@@ -30,7 +30,9 @@
 //! repeated after 10 ms, then after twice the last wait, up to a second, until it is answered. A hello with another
 //! incarnation is a restart: all that was under way with the former life fails with [`Why::Restarted`]. So it is if the peer
 //! is resolved and added anew. What a device reports of a packet ends the peer as well, [`Event::Lost`](super::Event::Lost).
-//! If its device is silent and nothing is being sent to it nobody can know: then the application removes it.
+//! A peer that something is awaited from, and that was silent for a second, is asked whether it is there. One that is
+//! removed, or was closed, or broke the protocol, is told so, and ends it with [`Why::Left`]. Beyond that a peer whose device
+//! takes everything while its program does nothing is the application's to remove.
 //!
 //! | file | holds |
 //! |---|---|
@@ -103,7 +105,7 @@ const POLLS: usize = 64;
 /// use efa_core::{Context, Token};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// type Fabric<'a> = Efa<SoftDevice, efa_core::qp::Srd, &'a [u8], Vec<u8>>;
+/// type Fabric = Efa<SoftDevice, efa_core::qp::Srd, &'static [u8], Vec<u8>>;
 /// let device = SoftDevice::new(Profile::RDMA);
 /// let [a, b] = connect([Context::open(device.clone()), Context::open(device.neighbour()?)], Depth::new(64, 256))?;
 /// let memory = || vec![0; Fabric::memory(4096, 16)];
@@ -112,12 +114,12 @@ const POLLS: usize = 64;
 /// let (peer, _) = (from.add(a.peer)?, to.add(b.peer)?);
 ///
 /// // Neither buffer is registered, and the message is longer than any that the device takes.
-/// let text = vec![7; 1_000_000];
+/// static TEXT: [u8; 1_000_000] = [7; 1_000_000];
 /// to.recv(Memory::Plain(vec![0; 1_000_000]), Token(1))?;
-/// from.send(peer, Memory::Plain(&text[..]), Token(2))?;
+/// from.send(peer, Memory::Plain(&TEXT), Token(2))?;
 /// for now in (0..).step_by(10) {
 ///     if let Some(Event::Received { target: Memory::Plain(bytes), len, .. }) = to.poll(now) {
-///         assert!(len == 1_000_000 && bytes == text);
+///         assert!(len == 1_000_000 && bytes == TEXT);
 ///         break;
 ///     }
 ///     let _up_or_sent = from.poll(now);
@@ -145,6 +147,8 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     ended_inbound: Deque<Id, OPERATIONS>,
     /// When a hello is due again; never if it is the last of times.
     hello_at: u64,
+    /// When those that are silent are looked for.
+    probe_at: u64,
     /// Packets of all peers that wait for the application or their turn.
     held: usize,
     counters: Counters,
@@ -270,6 +274,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             ended_sends: Deque::new(),
             ended_inbound: Deque::new(),
             hello_at: u64::MAX,
+            probe_at: 0,
             held: 0,
             counters: Counters::default(),
             now: 0,

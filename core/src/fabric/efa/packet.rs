@@ -28,8 +28,9 @@
 //! | 9 | data | to 4, 0 4, offset 8 | bytes from offset on |
 //! | 10 | done | id 4, status 4 | |
 //! | 11 | finish | to 4, status 4 | |
+//! | 12 | bye | | |
 //!
-//! All but hello and credit are counted: a peer sends them as its limit allows. An id is its sender's own name of an
+//! All but hello, credit and bye are counted: a peer sends them as its limit allows. An id is its sender's own name of an
 //! operation, `to` the receiver's; a status is 0, or a [`Why`](super::super::Why) by its number.
 
 use core::mem::size_of;
@@ -153,6 +154,8 @@ layouts! {
     Done(10, 8) { id: U32, status: U32 }
     /// Of what the receiver cleared or got: nothing more comes.
     Finish(11, 8) { to: U32, status: U32 }
+    /// The sender lets go of the receiver.
+    Bye(12, 0) {}
 }
 
 const_assert_eq!(size_of::<Header>(), HEADER);
@@ -184,6 +187,7 @@ pub(super) enum Body<'p> {
     Data(Data, &'p [u8]),
     Done(Done),
     Finish(Finish),
+    Bye,
 }
 
 /// Reads a packet: total, whatever the bytes.
@@ -246,6 +250,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
                 return Err(BadPacket::Spare(data.spare.get()));
             }
             Body::Data(data, payload)
+        }
+        Bye::KIND => {
+            let Bye {} = exactly(rest)?;
+            Body::Bye
         }
         Done::KIND => Body::Done(exactly(rest)?),
         Finish::KIND => Body::Finish(exactly(rest)?),
@@ -352,7 +360,7 @@ mod tests {
         };
         assert_eq!(changed(0, 1), BadPacket::Magic(1));
         assert_eq!(changed(1, 2), BadPacket::Version(2));
-        assert_eq!(changed(2, 12), BadPacket::Kind(12));
+        assert_eq!(changed(2, 13), BadPacket::Kind(13));
         assert_eq!(changed(3, 1), BadPacket::Flags(1), "a done grants nothing");
         assert_eq!(parse(&good[..len - 1]), Err(BadPacket::Short { found: len - 1, expected: len }));
         assert_eq!(parse(&good[..len + 1]), Err(BadPacket::Long { found: len + 1, expected: len }));

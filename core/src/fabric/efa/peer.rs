@@ -18,6 +18,8 @@ pub(super) struct PeerState<F> {
     /// Its state is to be told to the application.
     pub(super) told: bool,
     pub(super) removed: bool,
+    /// It is to be told that it is lost.
+    pub(super) bye_due: bool,
     /// It is in the list of those to be served.
     pub(super) attended: bool,
 
@@ -51,11 +53,16 @@ pub(super) struct PeerState<F> {
     pub(super) arrived: u32,
     pub(super) freed: u32,
     pub(super) told_freed: u32,
+    /// The message whose turn it is to be given to a receive, and the one whose turn it is to be told.
     pub(super) expected: u32,
+    pub(super) telling: u32,
     /// Credit packets: ours to it, of these it has taken, and its own that we took.
     pub(super) credits_sent: u16,
     pub(super) credits_heard: u16,
     pub(super) credits_taken: u16,
+    /// When it was heard last, and whether it is to be asked whether it is there.
+    pub(super) heard_at: u64,
+    pub(super) probe_due: bool,
     pub(super) held: [Option<Held>; CREDITS as usize],
     pub(super) held_count: u16,
 }
@@ -84,6 +91,7 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
             standing: Standing::Greeting,
             told: true,
             removed: false,
+            bye_due: false,
             attended: false,
             hello_due: true,
             greeted: false,
@@ -105,9 +113,12 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
             freed: 0,
             told_freed: 0,
             expected: 0,
+            telling: 0,
             credits_sent: start as u16,
             credits_heard: start as u16,
             credits_taken: 0,
+            heard_at: 0,
+            probe_due: false,
             held: [const { None }; CREDITS as usize],
             held_count: 0,
         }
@@ -187,9 +198,10 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
         self.freed.wrapping_sub(self.told_freed)
     }
 
-    /// Whether a credit packet is due: when a quarter is free again, and no two of them are under way.
+    /// Whether a credit packet is due: when a quarter is free again or it was silent for long, and no two are under way.
     pub(super) fn owes_credit(&self) -> bool {
-        self.untold() >= CREDITS / 4 && self.credits_sent.wrapping_sub(self.credits_heard) < super::CREDIT_PACKETS
+        (self.untold() >= CREDITS / 4 || self.probe_due)
+            && self.credits_sent.wrapping_sub(self.credits_heard) < super::CREDIT_PACKETS
     }
 
     /// How far ahead of its turn a message is.

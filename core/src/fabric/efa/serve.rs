@@ -1,7 +1,7 @@
 //! What goes out: whatever is due and there is credit and room for.
 
 use super::emit::{Payload, WRITE};
-use super::packet::{self, Clear, Credit, Data, Done, Eager, Finish, Get, Hello, Long, Put, Segment};
+use super::packet::{self, Bye, Clear, Credit, Data, Done, Eager, Finish, Get, Hello, Long, Put, Segment};
 use super::peer::{HELLO_DELAYS, Standing};
 use super::slots::{Of, Sent};
 use super::tables::{Due, Part, Receives, Sends, Source, Stage};
@@ -13,6 +13,8 @@ use crate::{Refused, Token};
 
 /// RDMA writes of one operation in flight.
 const WRITES: u32 = 8;
+/// How long a peer that something is awaited from may be silent before it is asked, in microseconds.
+const SILENCE: u64 = 1_000_000;
 /// Packets that one clear lets come.
 pub(super) const CLEARED: u64 = 64;
 
@@ -23,6 +25,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     pub(super) fn serve_all(&mut self) -> Option<Told<S, T>> {
         if self.now >= self.hello_at {
             self.greet_again();
+        }
+        if self.now >= self.probe_at {
+            self.probe();
         }
         if self.slots.waiting > 0 {
             self.try_again();
@@ -40,6 +45,12 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let state = self.peers.get_mut(id)?;
         state.attended = false;
         if state.lost().is_some() {
+            if state.bye_due {
+                match self.ready() {
+                    true => self.part(id),
+                    false => self.attend(id),
+                }
+            }
             return None;
         }
         let mut blocked = false;
@@ -60,6 +71,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 true => {
                     if let Some(state) = self.peers.get_mut(id) {
                         state.credits_sent = state.credits_sent.wrapping_add(1);
+                        state.probe_due = false;
                     }
                     self.emit(id, &Credit {}, false, false, None, Payload::Nothing);
                 }
@@ -100,6 +112,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         self.emit(id, &hello, false, false, None, Payload::Nothing);
     }
 
+    /// Says bye.
+    fn part(&mut self, id: Id) {
+        if let Some(state) = self.peers.get_mut(id) {
+            state.bye_due = false;
+        }
+        self.emit(id, &Bye {}, false, false, None, Payload::Nothing);
+    }
+
     /// Has those greeted again that have not answered.
     fn greet_again(&mut self) {
         self.hello_at = u64::MAX;
@@ -113,6 +133,20 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 } else {
                     self.hello_at = self.hello_at.min(state.hello_at);
                 }
+            }
+        }
+    }
+
+    /// Has those asked whether they are there that something is awaited from, and that were silent for long: if they are not,
+    /// their device says so of the question.
+    fn probe(&mut self) {
+        self.probe_at = self.now.saturating_add(SILENCE);
+        for index in 0..PEERS as u16 {
+            let Some(id) = self.peers.at(index) else { continue };
+            let Some(state) = self.peers.get_mut(id) else { continue };
+            if state.is_up() && state.operations > 0 && self.now.saturating_sub(state.heard_at) >= SILENCE {
+                state.probe_due = true;
+                self.attend(id);
             }
         }
     }
@@ -205,8 +239,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             (_, Some(_)) => crate::fabric::Denied::Failed.to_number(),
         };
         let finish = Finish { to: entry.to.into(), status: status.into() };
-        // Who hears that it failed says nothing more.
-        self.set_stage(send, if status == 0 { Stage::Out } else { Stage::Done });
+        // Who hears that it failed, or got what it asked for, says nothing more.
+        let last = if status != 0 || matches!(entry.what, Sends::Answer(_)) { Stage::Done } else { Stage::Out };
+        self.set_stage(send, last);
         self.emit(id, &finish, false, true, Some(send), Payload::Nothing);
         false
     }

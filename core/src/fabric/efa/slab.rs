@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(slab.remove(first), Some('a'));
         let second = slab.insert('b').unwrap();
         assert_eq!((second.index, second.generation), (first.index, 0));
-        assert_eq!((slab.get(first), slab.remove(first), slab.get(second)), (None, None, Some(&'b')));
+        assert_eq!((slab.remove(first), slab.get(first), slab.get(second)), (None, None, Some(&'b')));
         assert_eq!(Id::from_bits(second.to_bits()), second);
         slab.insert('c').unwrap();
         assert_eq!((slab.insert('d'), slab.is_full()), (Err('d'), true));

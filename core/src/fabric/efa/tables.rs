@@ -142,6 +142,8 @@ pub(super) struct Inbound<T> {
     pub(super) peer: Id,
     pub(super) token: Token,
     pub(super) what: Receives,
+    /// Of a message: its place in the peer's order, in which it is told.
+    pub(super) sequence: Option<u32>,
     /// None while a read by RDMA has it, and of what there is only something to be said of.
     pub(super) target: Option<Memory<T>>,
     /// Of a slice that is read into in parts, what is full, and what is not begun.
@@ -253,6 +255,7 @@ impl<T> Inbound<T> {
             peer,
             token,
             what,
+            sequence: None,
             target,
             parts: [None, None],
             total,
