@@ -134,7 +134,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed as usize * 37 + at + (at >> 8) * 3) as u8).collect()
 }
 
-fn exposed<K: Carries>(node: (&ProtectionDomain<SoftDevice>, &Context<SoftDevice>), bytes: &[u8]) -> ExposedBytes {
+fn exposed(node: (&ProtectionDomain<SoftDevice>, &Context<SoftDevice>), bytes: &[u8]) -> ExposedBytes {
     let (pd, ctx) = node;
     let mut pages = Pages::new(bytes.len().next_multiple_of(8).max(8), PageSize::Base).unwrap();
     pages[..bytes.len()].copy_from_slice(bytes);
@@ -182,7 +182,7 @@ impl<K: Carries> World<K> {
                 let options = Options::new(setup.packet);
                 let options = if setup.near_wrap { options.near_wrap() } else { options };
                 let layer = Layer::new(qp, memory, options).unwrap();
-                let window = exposed::<K>((&pd, &ctx), &[0; WINDOW]);
+                let window = exposed((&pd, &ctx), &[0; WINDOW]);
                 Node { layer, peers: BTreeMap::new(), ranges: BTreeMap::new(), window, pd, ctx }
             })
             .collect();
@@ -213,7 +213,7 @@ impl<K: Carries> World<K> {
             _ if bytes.is_empty() => Memory::Plain(bytes),
             Kind::Plain => Memory::Plain(bytes),
             Kind::Slice => node.pd.register(bytes).unwrap().1.into(),
-            Kind::Exposed => exposed::<K>((&node.pd, &node.ctx), &bytes).into(),
+            Kind::Exposed => exposed((&node.pd, &node.ctx), &bytes).into(),
         }
     }
 

@@ -51,11 +51,8 @@ impl<K: Carries> Two<K> {
     pub(crate) fn collect(&mut self, counts: [usize; 2]) -> [Vec<Happened>; 2] {
         let mut events = [Vec::new(), Vec::new()];
         for _ in 0..2_000_000 {
-            for side in 0..2 {
-                match self.poll(side) {
-                    Some(Event::Up(_)) | None => {}
-                    Some(event) => events[side].push(event),
-                }
+            for (side, events) in events.iter_mut().enumerate() {
+                events.extend(self.poll(side).filter(|event| !matches!(event, Event::Up(_))));
             }
             if events[0].len() >= counts[0] && events[1].len() >= counts[1] {
                 return events;
