@@ -1,9 +1,9 @@
 //! What comes in: packets, each taken at once, held for its turn, or refused.
 
 use super::packet::{self, Body, Header, Hello};
-use super::peer::{Held, Standing};
+use super::peer::Standing;
 use super::tables::{Due, Inbound, Receives, Sends, Source, Stage};
-use super::{CREDITS, Efa, Id, Outbound, Told};
+use super::{Efa, Id, Outbound, Told};
 use crate::fabric::{Carries, Denied, Event, Memory, PeerFeatures, Returned, Violation, Why};
 use crate::flags::Access;
 use crate::memory::{ExposedBytes, Slice};
@@ -70,13 +70,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return None;
         }
         let counted = self.peers.get_mut(id).map_or(Ok(()), |state| state.count());
+        let sequence = body.sequence();
         match counted.and_then(|()| self.take(id, body)) {
             Ok(Fate::Taken(event)) => {
                 self.freed(id, slot);
                 event
             }
             Ok(Fate::Held) => {
-                self.hold(id, slot, len);
+                self.hold(id, slot, len, sequence);
                 None
             }
             Err(violation) => {
@@ -106,58 +107,47 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
     }
 
-    fn hold(&mut self, id: Id, slot: Slice, len: usize) {
+    fn hold(&mut self, id: Id, slot: Slice, len: usize, sequence: Option<u32>) {
         let Some(state) = self.peers.get_mut(id) else { return self.repost(slot) };
-        match state.held.iter_mut().find(|place| place.is_none()) {
-            Some(place) => {
-                *place = Some(Held { slot, len });
-                state.held_count += 1;
-                self.held += 1;
-            }
+        match state.held.push(slot, len, sequence) {
+            Ok(()) => self.held += 1,
             // As many as credits.
-            None => self.repost(slot),
+            Err(slot) => self.repost(slot),
         }
     }
 
     /// Takes what was held and can be taken now, until there is an event.
     pub(super) fn take_held(&mut self, id: Id) -> Option<Told<S, T>> {
+        // Those that were looked at, since something was taken.
+        let mut seen = 0;
         loop {
-            let mut taken = false;
-            for index in 0..CREDITS as usize {
-                let state = self.peers.get_mut(id).filter(|state| state.held_count > 0 && state.lost().is_none())?;
-                let Some(Held { slot, len }) = state.held.get_mut(index).and_then(Option::take) else { continue };
-                let fate = match packet::parse(slot.get(..len).unwrap_or_default()) {
-                    Ok((_, body)) => self.take(id, body),
-                    // It was parsed before.
-                    Err(bad) => Err(Violation::Packet(bad)),
-                };
-                if let Ok(Fate::Held) = fate {
-                    if let Some(place) = self.peers.get_mut(id).and_then(|state| state.held.get_mut(index)) {
-                        *place = Some(Held { slot, len });
-                    }
-                    continue;
-                }
-                if let Some(state) = self.peers.get_mut(id) {
-                    state.held_count -= 1;
-                    self.held -= 1;
-                }
-                taken = true;
-                match fate {
-                    Ok(Fate::Taken(event)) => {
-                        self.freed(id, slot);
-                        if event.is_some() {
-                            return event;
-                        }
-                    }
-                    Ok(Fate::Held) => {}
-                    Err(violation) => {
-                        self.violated(id, violation);
-                        self.repost(slot);
-                    }
-                }
+            let state = self.peers.get_mut(id).filter(|state| !state.held.is_empty())?;
+            let place = state.held.ripe(state.expected, seen)?;
+            let (slot, len) = state.held.take(place)?;
+            let fate = match packet::parse(slot.get(..len).unwrap_or_default()) {
+                Ok((_, body)) => self.take(id, body),
+                // It was parsed before.
+                Err(bad) => Err(Violation::Packet(bad)),
+            };
+            if let Ok(Fate::Held) = fate {
+                self.peers.get_mut(id)?.held.put_back(place, slot, len);
+                seen |= 1 << place;
+                continue;
             }
-            if !taken {
-                return None;
+            seen = 0;
+            self.held -= 1;
+            match fate {
+                Ok(Fate::Taken(event)) => {
+                    self.freed(id, slot);
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+                Ok(Fate::Held) => {}
+                Err(violation) => {
+                    self.violated(id, violation);
+                    self.repost(slot);
+                }
             }
         }
     }
@@ -169,7 +159,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
         for index in 0..PEERS as u16 {
             let waiting =
-                self.peers.at(index).filter(|id| self.peers.get(*id).is_some_and(|state| state.held_count > 0));
+                self.peers.at(index).filter(|id| self.peers.get(*id).is_some_and(|state| !state.held.is_empty()));
             if let Some(id) = waiting {
                 self.attend(id);
             }
@@ -222,6 +212,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
             Body::Put(put, grant) => {
                 if self.inbound.is_full() {
+                    self.starved = true;
                     return Ok(Fate::Held);
                 }
                 let total = put.total.get();
@@ -241,6 +232,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
             Body::Get(get) => {
                 if self.sends.is_full() {
+                    self.starved = true;
                     return Ok(Fate::Held);
                 }
                 let total = get.total.get();
@@ -274,14 +266,18 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     #[allow(clippy::type_complexity)] // a receive
     fn turn(&mut self, id: Id, sequence: u32, place: bool) -> Result<Option<(Memory<T>, Token)>, Violation> {
         let Some(state) = self.peers.get_mut(id) else { return Ok(None) };
-        if state.ahead(sequence)? > 0 || (place && self.inbound.is_full()) {
+        if state.ahead(sequence)? > 0 {
+            return Ok(None);
+        }
+        if place && self.inbound.is_full() {
+            self.starved = true;
             return Ok(None);
         }
         let receive = self.recvs.pop_front();
         if receive.is_some() {
             state.expected = sequence.wrapping_add(1);
             // The next may be here.
-            if state.held_count > 0 {
+            if !state.held.is_empty() {
                 self.attend(id);
             }
         }

@@ -20,6 +20,11 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     pub(super) fn completed(&mut self, event: work::Event) -> Option<Told<S, T>> {
         let (token, failure) = match event {
             work::Event::Received(message) => return self.arrived(message),
+            // The most frequent, and the shortest way.
+            work::Event::Sent(done) if done.buffers.len() == 1 => {
+                let head = done.buffers.into_slice()?;
+                return self.packet_sent(done.token.0 as u16, head);
+            }
             work::Event::Sent(ref done) | work::Event::Written(ref done) | work::Event::Read(ref done) => {
                 (done.token, None)
             }
@@ -114,6 +119,21 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 return self.packet_out(index, Some(head), None);
             }
         }
+    }
+
+    /// A packet is with its peer: its slot is free, and what it was all of is over.
+    fn packet_sent(&mut self, index: u16, head: Slice) -> Option<Told<S, T>> {
+        let sent = self.slots.finish(index, head)?;
+        if let Some(state) = self.peers.get_mut(sent.peer) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+            if state.removed {
+                self.release(sent.peer);
+            }
+        }
+        let Some(Of::Outbound(send)) = sent.of else { return None };
+        let entry = self.sends.get_mut(send)?;
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        if entry.is_over() && !entry.ended { self.end_send(send) } else { None }
     }
 
     /// A packet is out, or never will be: its slot is free.

@@ -111,25 +111,17 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// The event of something that ended, or is news.
+    #[inline]
     pub(super) fn next_ended(&mut self) -> Option<Told<S, T>> {
+        let nothing = self.ended_sends.is_empty() && self.ended_inbound.is_empty() && self.news.is_empty();
+        if nothing && self.dead.is_none() { None } else { self.end_next() }
+    }
+
+    fn end_next(&mut self) -> Option<Told<S, T>> {
         while let Some(send) = self.ended_sends.pop_front() {
-            let Some(entry) = self.sends.remove(send) else { continue };
-            let peer = entry.peer;
-            match entry.into_event() {
-                Ok(event) => {
-                    self.over(peer);
-                    if event.is_some() {
-                        return event;
-                    }
-                }
-                // A part is in flight, which was counted out: it cannot be.
-                Err(mut entry) => {
-                    entry.ended = false;
-                    if let Ok(send) = self.sends.insert(entry) {
-                        self.settle_send(send);
-                    }
-                    break;
-                }
+            let event = self.end_send(send);
+            if event.is_some() {
+                return event;
             }
         }
         while let Some(inbound) = self.ended_inbound.pop_front() {
@@ -162,13 +154,35 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         None
     }
 
+    /// The event of a send that is over, if it has one.
+    pub(super) fn end_send(&mut self, send: Id) -> Option<Told<S, T>> {
+        let entry = self.sends.remove(send)?;
+        let peer = entry.peer;
+        match entry.into_event() {
+            Ok(event) => {
+                self.over(peer);
+                event
+            }
+            Err(mut entry) => {
+                // A part of it is in flight, which was counted out: it cannot be. It waits.
+                entry.ended = false;
+                if let Ok(send) = self.sends.insert(entry) {
+                    self.settle_send(send);
+                }
+                None
+            }
+        }
+    }
+
     /// An operation of a peer's is over: another may have its place.
     fn over(&mut self, id: Id) {
         if let Some(state) = self.peers.get_mut(id) {
             state.operations = state.operations.saturating_sub(1);
         }
         self.release(id);
-        self.attend_held();
+        if core::mem::take(&mut self.starved) {
+            self.attend_held();
+        }
     }
 
     /// A peer's state is news.
@@ -187,10 +201,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let telling = state.telling;
         state.standing = Standing::Lost(why);
         (state.queue, state.due, state.streams) = ([None; 2], 0, 0);
-        let held = core::mem::replace(&mut state.held, [const { None }; super::CREDITS as usize]);
-        self.held -= usize::from(core::mem::take(&mut state.held_count));
-        for held in held.into_iter().flatten() {
-            self.repost(held.slot);
+        self.held -= state.held.len();
+        while let Some(slot) = self.peers.get_mut(id).and_then(|state| state.held.pop()) {
+            self.repost(slot);
         }
         // The next messages in order are whole if they are all here, and their sender only was not told.
         for sequence in (0..OPERATIONS as u32).map(|ahead| telling.wrapping_add(ahead)) {

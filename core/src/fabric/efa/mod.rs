@@ -39,7 +39,7 @@
 //! | `packet` | the packets, byte by byte |
 //! | `slab` | entries by index and generation |
 //! | `slots` | slots that packets go out from |
-//! | `peer` | credits, order and what waits, for each peer |
+//! | `peer`, `held` | credits and order of each peer, and its packets that wait |
 //! | `tables` | messages, writes and reads under way |
 //! | `arrive`, `transfer` | what comes in: packets, and the bytes of what is long |
 //! | `serve`, `emit` | what goes out, and how |
@@ -51,6 +51,7 @@ mod arrive;
 mod complete;
 mod emit;
 mod end;
+mod held;
 pub mod packet;
 mod peer;
 mod remote;
@@ -151,6 +152,8 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     probe_at: u64,
     /// Packets of all peers that wait for the application or their turn.
     held: usize,
+    /// Some of these wait for a place in a table.
+    starved: bool,
     counters: Counters,
     now: u64,
     /// Why nothing goes any more: the queue pair failed.
@@ -276,6 +279,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             hello_at: u64::MAX,
             probe_at: 0,
             held: 0,
+            starved: false,
             counters: Counters::default(),
             now: 0,
             dead: None,
@@ -428,9 +432,25 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if self.sends.is_full() {
             return Err(Refused::new(source, Why::Full { limit: OPERATIONS }));
         }
-        self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
+        let ready = self.ready();
         if let Some(state) = self.peers.get_mut(to.0) {
             state.next_sequence = sequence.wrapping_add(1);
+            let in_one = state.packet.min(self.packet).saturating_sub(packet::before_payload::<packet::Eager>());
+            // The shortest way, if nothing is in it.
+            if state.queue[0].is_none() && total <= in_one as u64 && state.is_up() && ready && state.data_credits() > 0
+            {
+                let send = Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Done);
+                state.operations += 1;
+                if let Ok(send) = self.sends.insert(send) {
+                    let payload = emit::Payload::Copied { of: send, offset: 0, len: total as usize };
+                    let eager = packet::Eager { sequence: sequence.into() };
+                    self.emit(to.0, &eager, false, true, Some(send), payload);
+                }
+                return Ok(());
+            }
+        }
+        self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
+        if let Some(state) = self.peers.get_mut(to.0) {
             // At once if it is the first and nothing is in the way.
             if state.is_up() && state.queue[0] == state.queue[1] && !state.attended {
                 self.send_queued(to.0);
@@ -456,10 +476,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     fn poll(&mut self, now: u64) -> Option<Told<S, T>> {
         self.now = self.now.max(now);
-        if let Some(event) = self.next_ended() {
-            return Some(event);
-        }
-        if let Some(event) = self.serve_all() {
+        if let Some(event) = self.next_ended().or_else(|| self.serve_all()) {
             return Some(event);
         }
         for _ in 0..POLLS {

@@ -190,6 +190,18 @@ pub(super) enum Body<'p> {
     Bye,
 }
 
+impl Body<'_> {
+    /// Of a message: which.
+    pub(super) fn sequence(&self) -> Option<u32> {
+        match self {
+            Self::Eager(eager, _) => Some(eager.sequence.get()),
+            Self::Segment(segment, _) => Some(segment.sequence.get()),
+            Self::Long(long, _) => Some(long.sequence.get()),
+            _ => None,
+        }
+    }
+}
+
 /// Reads a packet: total, whatever the bytes.
 pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
     let found = bytes.len();

@@ -1,10 +1,10 @@
 //! One peer, as the layer keeps it: credits, order, and what waits.
 
+use super::held::Held;
 use super::packet::{self, Header, PeerFeatures};
 use super::{CREDITS, Id};
 use crate::Incarnation;
 use crate::fabric::{Violation, Why};
-use crate::memory::Slice;
 use crate::peer::{Mutual, Peer, Sender};
 
 /// First wait for an answer to a hello, and the longest: each is twice the last, in microseconds.
@@ -63,8 +63,7 @@ pub(super) struct PeerState<F> {
     /// When it was heard last, and whether it is to be asked whether it is there.
     pub(super) heard_at: u64,
     pub(super) probe_due: bool,
-    pub(super) held: [Option<Held>; CREDITS as usize],
-    pub(super) held_count: u16,
+    pub(super) held: Held,
 }
 
 /// How a peer stands.
@@ -74,13 +73,6 @@ pub(super) enum Standing {
     Greeting,
     Up,
     Lost(Why),
-}
-
-/// A packet that waits for the application, or for its turn, in its slot.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) slot: Slice,
-    pub(super) len: usize,
 }
 
 impl<F: crate::qp::FeatureSet> PeerState<F> {
@@ -119,13 +111,12 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
             credits_taken: 0,
             heard_at: 0,
             probe_due: false,
-            held: [const { None }; CREDITS as usize],
-            held_count: 0,
+            held: Held::new(),
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.standing == Standing::Up
+        matches!(self.standing, Standing::Up)
     }
 
     /// Why nothing can be sent to it any more.
