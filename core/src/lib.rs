@@ -115,4 +115,4 @@ pub use gid::{Gid, ParseGidError};
 pub use id::{Ahn, DeviceId, Incarnation, LKey, PdId, Qkey, Qpn, RKey, Token};
 pub use leaks::Leaks;
 pub use notify::{Arms, Notified, Notifies};
-pub use provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues, RecvRing, SendRing};
+pub use provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues, RecvRing, Registrations, SendRing};

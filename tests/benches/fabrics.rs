@@ -80,7 +80,8 @@ fn main() -> ExitCode {
     held("64-byte messages, registered", direct, slices, Some(EAGER_TARGET), false);
 
     let mut rates = [const { Rates(Vec::new()) }; 4];
-    let (mut raw, mut read, mut written, mut copied) = (RawWrites::new(), Long::read(), Long::written(), Long::copied());
+    let (mut raw, mut read, mut written, mut copied) =
+        (RawWrites::new(), Long::read(), Long::written(), Long::copied());
     for _ in 0..longs {
         rates[0].0.push(raw.run());
         rates[1].0.push(read.run());
