@@ -21,8 +21,8 @@ pub struct PeerId(pub(super) super::efa::Id);
 ///
 /// /// Sends `source`, and waits for an answer in `target`: gives both back, and how long the answer is.
 /// fn ask<M: Messages>(m: &mut M, to: PeerId, source: Slice, target: Slice) -> Result<(M::Source, M::Target, usize), Why> {
-///     m.recv(target.into(), Token(1)).map_err(|refused| refused.error())?;
-///     m.send(to, source.into(), Token(2)).map_err(|refused| refused.error())?;
+///     m.recv(target.into(), Token(1))?;
+///     m.send(to, source.into(), Token(2))?;
 ///     let (mut sent, mut answer) = (None, None);
 ///     for now in (0..).step_by(10) {
 ///         match m.poll(now) {

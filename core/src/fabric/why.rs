@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::efa::BadPacket;
 use crate::work::Failure;
-use crate::{Error, Incarnation};
+use crate::{Error, Incarnation, Refused};
 
 /// Why something was refused or failed. `Display` says what to do.
 #[non_exhaustive]
@@ -128,6 +128,13 @@ impl Denied {
 impl From<Error> for Why {
     fn from(error: Error) -> Self {
         Self::Refused(error)
+    }
+}
+
+/// Without what the call took.
+impl<T, E: Into<Self>> From<Refused<T, E>> for Why {
+    fn from(refused: Refused<T, E>) -> Self {
+        refused.into_parts().1.into()
     }
 }
 
