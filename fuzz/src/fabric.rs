@@ -89,7 +89,7 @@ impl World {
     }
 
     fn hello(&mut self, input: &mut Input<'_>) {
-        let echo = if input.byte() % 4 == 0 { 0 } else { self.lives[0] };
+        let echo = if input.byte().is_multiple_of(4) { 0 } else { self.lives[0] };
         let life = if input.byte() == 7 { 9 } else { self.lives[1] };
         let mut body = Vec::new();
         body.extend(life.to_be_bytes());
@@ -121,20 +121,20 @@ impl World {
             _ => (0, 0),
         };
         for word in 0..words {
-            let times = if input.byte() % 8 == 0 { 100 } else { 1 };
-            let zero = upper >> word & 1 == 1 && input.byte() % 16 != 0;
+            let times = if input.byte().is_multiple_of(8) { 100 } else { 1 };
+            let zero = upper >> word & 1 == 1 && !input.byte().is_multiple_of(16);
             let number = if zero { 0 } else { number(input) * times };
             body.extend(number.to_be_bytes());
         }
         let granting = matches!(kind, 5 | 6 | 8);
-        if granting && input.byte() % 8 == 0 {
+        if granting && input.byte().is_multiple_of(8) {
             body.extend([0; 40]);
         } else if granting {
             body.extend(self.exposed.grant(&self.other.endpoint).expect("a grant").as_bytes());
         }
         let payload = if matches!(kind, 3 | 4 | 9) { usize::from(input.byte()) % 200 } else { 0 };
         body.extend(vec![7; payload]);
-        let flags = u8::from(granting && input.byte() % 2 == 0);
+        let flags = u8::from(granting && input.byte().is_multiple_of(2));
         let limit = 32 + u32::from(input.byte());
         let packet = self.packet(kind, flags, limit, &body);
         self.send(packet);
@@ -145,9 +145,9 @@ impl World {
         let Some(asked) = self.heard.get(input.below(self.heard.len())).cloned() else { return };
         let (Some(&kind), Some(name)) = (asked.get(2), asked.get(20..24)) else { return };
         let status = u32::from(input.byte() % 6).to_be_bytes();
-        let offset = if input.byte() % 2 == 0 { 0 } else { u64::from(input.short() % 2048) }.to_be_bytes();
+        let offset = if input.byte().is_multiple_of(2) { 0 } else { u64::from(input.short() % 2048) }.to_be_bytes();
         // As much as was asked for, or not.
-        let total = asked.get(39).copied().filter(|_| kind == 7 && input.byte() % 2 == 0);
+        let total = asked.get(39).copied().filter(|_| kind == 7 && input.byte().is_multiple_of(2));
         let payload = vec![8; usize::from(total.unwrap_or_else(|| input.byte())) % 220];
         let grant = self.exposed.grant(&self.other.endpoint).expect("a grant");
         let choice = input.byte();
