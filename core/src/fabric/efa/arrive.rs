@@ -12,10 +12,28 @@ use crate::provider::Provider;
 use crate::work::Received;
 use crate::{Incarnation, Token};
 
+/// A message that came in one packet, and its receive.
+struct Message<T> {
+    token: Token,
+    target: Memory<T>,
+    len: usize,
+    /// Why it is not in its receive.
+    failed: Option<Failed>,
+}
+
+/// Of [`Why`], what can be.
+#[derive(Clone, Copy)]
+enum Failed {
+    Truncated,
+    Shrunk,
+}
+
 /// What became of a packet that makes sense.
-pub(super) enum Fate<S, T> {
-    /// It was taken, and may be an event.
-    Taken(Option<Told<S, T>>),
+enum Fate<T> {
+    /// It was taken.
+    Taken,
+    /// It was all of a message, which is told at once.
+    Message(Message<T>),
     /// It waits for its turn, for a receive, or for a place.
     Held,
 }
@@ -72,9 +90,13 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let counted = self.peers.get_mut(id).map_or(Ok(()), |state| state.count());
         let sequence = body.sequence();
         match counted.and_then(|()| self.take(id, body)) {
-            Ok(Fate::Taken(event)) => {
+            Ok(Fate::Message(message)) => {
                 self.freed(id, slot);
-                event
+                Some(self.whole(id, message))
+            }
+            Ok(Fate::Taken) => {
+                self.freed(id, slot);
+                None
             }
             Ok(Fate::Held) => {
                 self.hold(id, slot, len, sequence);
@@ -137,12 +159,11 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             seen = 0;
             self.held -= 1;
             match fate {
-                Ok(Fate::Taken(event)) => {
+                Ok(Fate::Message(message)) => {
                     self.freed(id, slot);
-                    if event.is_some() {
-                        return event;
-                    }
+                    return Some(self.whole(id, message));
                 }
+                Ok(Fate::Taken) => self.freed(id, slot),
                 Ok(Fate::Held) => {}
                 Err(violation) => {
                     self.violated(id, violation);
@@ -167,8 +188,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// Takes a packet, if it can be taken now.
-    fn take(&mut self, id: Id, body: Body<'_>) -> Result<Fate<S, T>, Violation> {
-        let taken = Ok(Fate::Taken(None));
+    #[inline]
+    fn take(&mut self, id: Id, body: Body<'_>) -> Result<Fate<T>, Violation> {
+        let taken = Ok(Fate::Taken);
         match body {
             Body::Hello(_) | Body::Credit | Body::Bye => taken,
             Body::Eager(eager, payload) => {
@@ -181,7 +203,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                     if let Some(state) = self.peers.get_mut(id) {
                         state.telling = sequence.wrapping_add(1);
                     }
-                    return Ok(Fate::Taken(Some(self.eager(id, target, token, payload))));
+                    return Ok(Fate::Message(self.eager(target, token, payload)));
                 }
                 let total = payload.len() as u64;
                 let inbound = self.begin(id, Receives::Segments(sequence), sequence, target, token, total, 0);
@@ -250,15 +272,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
                 taken
             }
-            Body::Clear(clear, grant) => self.cleared(id, &clear, grant).map(|()| Fate::Taken(None)),
+            Body::Clear(clear, grant) => self.cleared(id, &clear, grant).map(|()| Fate::Taken),
             Body::Data(data, payload) => {
                 let inbound = self.receiving(id, data.to.get())?;
                 let total = self.inbound.get(inbound).map_or(0, |entry| entry.total);
                 self.put_in(inbound, total, data.offset.get(), payload)?;
                 taken
             }
-            Body::Done(done) => self.done(id, &done).map(|()| Fate::Taken(None)),
-            Body::Finish(finish) => self.finished(id, &finish).map(|()| Fate::Taken(None)),
+            Body::Done(done) => self.done(id, &done).map(|()| Fate::Taken),
+            Body::Finish(finish) => self.finished(id, &finish).map(|()| Fate::Taken),
         }
     }
 
@@ -284,18 +306,29 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         Ok(receive)
     }
 
-    fn eager(&mut self, id: Id, mut target: Memory<T>, token: Token, payload: &[u8]) -> Told<S, T> {
-        let peer = crate::fabric::PeerId(id);
-        let (len, room) = (payload.len(), target.len());
-        let failed = |why, target| Event::Failed { token, peer: Some(peer), why, buffer: Returned::Target(target) };
-        if len > room {
-            return failed(Why::Truncated { len: len as u64, room: room as u64 }, target);
-        }
-        self.counters.copied += len as u64;
-        match target.copy_in(0, payload) {
-            true => Event::Received { token, from: Some(peer), len, target },
-            false => failed(Why::Shrunk, target),
-        }
+    #[inline]
+    fn eager(&mut self, mut target: Memory<T>, token: Token, payload: &[u8]) -> Message<T> {
+        let len = payload.len();
+        let failed = if len > target.len() {
+            Some(Failed::Truncated)
+        } else {
+            self.counters.copied += len as u64;
+            if target.copy_in(0, payload) { None } else { Some(Failed::Shrunk) }
+        };
+        Message { token, target, len, failed }
+    }
+
+    /// The event of a message that came in one packet.
+    #[inline]
+    fn whole(&self, id: Id, message: Message<T>) -> Told<S, T> {
+        let Message { token, target, len, failed } = message;
+        let peer = Some(crate::fabric::PeerId(id));
+        let why = match failed {
+            None => return Event::Received { token, from: peer, len, target },
+            Some(Failed::Truncated) => Why::Truncated { len: len as u64, room: target.len() as u64 },
+            Some(Failed::Shrunk) => Why::Shrunk,
+        };
+        Event::Failed { token, peer, why, buffer: Returned::Target(target) }
     }
 
     /// Begins to receive a message that is not told at once.
