@@ -1,7 +1,7 @@
 //! What comes in: packets, each taken at once, held for its turn, or refused.
 
 use super::packet::{self, Body, Header, Hello};
-use super::peer::Standing;
+use super::peer::{SILENCES, Standing};
 use super::tables::{Due, Inbound, Receives, Sends, Source, Stage};
 use super::{Efa, Id, Outbound, Told};
 use crate::fabric::{Carries, Denied, Event, Memory, PeerFeatures, Returned, Violation, Why};
@@ -71,13 +71,17 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return None;
         };
         let state = self.peers.get_mut(id)?;
-        (state.heard_at, state.probe_due) = (now, false);
+        (state.heard_at, state.probe_due, state.silence) = (now, false, SILENCES[0]);
         if state.hear(&header) && (state.queue[0].is_some() || state.streams > 0 || state.due > 0) {
             self.attend(id);
         }
         if let Body::Credit = body {
             if let Some(state) = self.peers.get_mut(id) {
                 state.credits_taken = state.credits_taken.wrapping_add(1);
+                // It heard of ours, so that another may go.
+                if state.owes_credit() {
+                    self.attend(id);
+                }
             }
             self.repost(slot);
             return None;

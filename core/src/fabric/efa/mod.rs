@@ -1,7 +1,7 @@
 //! The fabric `efa`: messages of any size and from any buffer, in order, and RDMA wherever the peer is.
 //!
 //! It is a layer over one endpoint, and does no more than its calls do: no thread, no allocation, no clock but the `now` that
-//! [`Messages::poll`](super::Messages::poll) is told.
+//! [`Messages::poll`] is told.
 //!
 //! # How a message travels
 //!
@@ -29,8 +29,9 @@
 //! First contact is a hello each way: version, what RDMA there is, sizes, credits, incarnation, where the numbers start. It is
 //! repeated after 10 ms, then after twice the last wait, up to a second, until it is answered. A hello with another
 //! incarnation is a restart: all that was under way with the former life fails with [`Why::Restarted`]. So it is if the peer
-//! is resolved and added anew. What a device reports of a packet ends the peer as well, [`Event::Lost`](super::Event::Lost).
-//! A peer that something is awaited from, and that was silent for a second, is asked whether it is there. One that is
+//! is resolved and added anew. What a device reports of a packet ends the peer as well, [`Event::Lost`].
+//! A peer that something is awaited from, and that was silent for a second, is asked whether it is there, and again after
+//! twice the last wait, up to a minute. One that is
 //! removed, or was closed, or broke the protocol, is told so, and ends it with [`Why::Left`]. Beyond that a peer whose device
 //! takes everything while its program does nothing is the application's to remove.
 //!

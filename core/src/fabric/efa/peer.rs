@@ -10,6 +10,9 @@ use crate::peer::{Mutual, Peer, Sender};
 /// First wait for an answer to a hello, and the longest: each is twice the last, in microseconds.
 pub(super) const HELLO_DELAYS: [u64; 2] = [10_000, 1_000_000];
 
+/// How long a peer that something is awaited from may be silent before it is asked, and the longest: each is twice the last.
+pub(super) const SILENCES: [u64; 2] = [1_000_000, 60_000_000];
+
 #[derive(Debug)]
 pub(super) struct PeerState<F> {
     pub(super) peer: Peer<Mutual, F>,
@@ -60,8 +63,9 @@ pub(super) struct PeerState<F> {
     pub(super) credits_sent: u16,
     pub(super) credits_heard: u16,
     pub(super) credits_taken: u16,
-    /// When it was heard last, and whether it is to be asked whether it is there.
+    /// When it was heard or asked last, for how long it may be silent, and whether it is to be asked whether it is there.
     pub(super) heard_at: u64,
+    pub(super) silence: u64,
     pub(super) probe_due: bool,
     pub(super) held: Held,
 }
@@ -110,6 +114,7 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
             credits_heard: start as u16,
             credits_taken: 0,
             heard_at: 0,
+            silence: SILENCES[0],
             probe_due: false,
             held: Held::new(),
         }
@@ -189,10 +194,10 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
         self.freed.wrapping_sub(self.told_freed)
     }
 
-    /// Whether a credit packet is due: when a quarter is free again or it was silent for long, and no two are under way.
+    /// Whether a credit packet is due: when a quarter is free again and no two are under way, or it was silent for long.
     pub(super) fn owes_credit(&self) -> bool {
-        (self.untold() >= CREDITS / 4 || self.probe_due)
-            && self.credits_sent.wrapping_sub(self.credits_heard) < super::CREDIT_PACKETS
+        let under_way = self.credits_sent.wrapping_sub(self.credits_heard);
+        self.probe_due || (self.untold() >= CREDITS / 4 && under_way < super::CREDIT_PACKETS)
     }
 
     /// How far ahead of its turn a message is.

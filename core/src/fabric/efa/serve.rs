@@ -2,7 +2,7 @@
 
 use super::emit::{Payload, WRITE};
 use super::packet::{self, Bye, Clear, Credit, Data, Done, Eager, Finish, Get, Hello, Long, Put, Segment};
-use super::peer::{HELLO_DELAYS, Standing};
+use super::peer::{HELLO_DELAYS, SILENCES, Standing};
 use super::slots::{Of, Sent};
 use super::tables::{Due, Part, Receives, Sends, Source, Stage};
 use super::{CREDITS, Efa, Id, PeerFeatures, SEGMENTS, Told};
@@ -13,8 +13,6 @@ use crate::{Refused, Token};
 
 /// RDMA writes of one operation in flight.
 const WRITES: u32 = 8;
-/// How long a peer that something is awaited from may be silent before it is asked, in microseconds.
-const SILENCE: u64 = 1_000_000;
 /// Packets that one clear lets come.
 pub(super) const CLEARED: u64 = 64;
 
@@ -140,11 +138,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// Has those asked whether they are there that something is awaited from, and that were silent for long: if they are not,
     /// their device says so of the question.
     fn probe(&mut self) {
-        self.probe_at = self.now.saturating_add(SILENCE);
+        let [first, last] = SILENCES;
+        self.probe_at = self.now.saturating_add(first);
         for index in 0..PEERS as u16 {
             let Some(id) = self.peers.at(index) else { continue };
             let Some(state) = self.peers.get_mut(id) else { continue };
-            if state.is_up() && state.operations > 0 && self.now.saturating_sub(state.heard_at) >= SILENCE {
+            let silent = self.now.saturating_sub(state.heard_at) >= state.silence;
+            if state.is_up() && state.operations > 0 && silent {
+                (state.heard_at, state.silence) = (self.now, state.silence.saturating_mul(2).min(last));
                 state.probe_due = true;
                 self.attend(id);
             }
