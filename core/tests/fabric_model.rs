@@ -386,7 +386,7 @@ impl<K: Carries> World<K> {
                 }
             }
             // Whatever waits for a time finds it passed.
-            self.now += 200;
+            self.now += 2_000;
             let busy = (0..NODES).any(|at| due(&self, at) > 0);
             idle = if moved { 0 } else { idle + 1 };
             if !busy && idle > 300 {
