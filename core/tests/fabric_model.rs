@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use efa_core::connect::introduce;
 use efa_core::fabric::{Carries, Efa, Event, Memory, Messages, Options, PeerId, RemoteRange, Returned, Why};
 use efa_core::flags::Access;
-use efa_core::memory::{ByMessages, ExposedBytes, PageSize, Pages, RemoteRead, RemoteReadWrite};
+use efa_core::memory::{ByMessages, ExposedPart, PageSize, Pages, RemoteRead, RemoteReadWrite};
 use efa_core::qp::{Depth, SendOnly, Srd, ops};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::status::CompletionStatus;
@@ -100,7 +100,7 @@ struct Node<K: Carries> {
     layer: Layer<K>,
     peers: BTreeMap<usize, PeerId>,
     ranges: BTreeMap<usize, RemoteRange>,
-    window: ExposedBytes,
+    window: ExposedPart,
     pd: ProtectionDomain<SoftDevice>,
     ctx: Context<SoftDevice>,
 }
@@ -136,17 +136,17 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed as usize * 37 + at + (at >> 8) * 3) as u8).collect()
 }
 
-fn exposed(node: (&ProtectionDomain<SoftDevice>, &Context<SoftDevice>), bytes: &[u8]) -> ExposedBytes {
+fn exposed(node: (&ProtectionDomain<SoftDevice>, &Context<SoftDevice>), bytes: &[u8]) -> ExposedPart {
     let (pd, ctx) = node;
     let mut pages = Pages::new(bytes.len().next_multiple_of(8).max(8), PageSize::Base).unwrap();
     pages[..bytes.len()].copy_from_slice(bytes);
     let (caps, all) = (ctx.caps(), 0..bytes.len());
     if caps.contains(Caps::RDMA_WRITE) {
-        pd.expose(pages, ctx.require::<RemoteReadWrite>().unwrap()).unwrap().bytes(all).unwrap()
+        pd.expose(pages, ctx.require::<RemoteReadWrite>().unwrap()).unwrap().part(all).unwrap()
     } else if caps.contains(Caps::RDMA_READ) {
-        pd.expose(pages, ctx.require::<RemoteRead>().unwrap()).unwrap().bytes(all).unwrap()
+        pd.expose(pages, ctx.require::<RemoteRead>().unwrap()).unwrap().part(all).unwrap()
     } else {
-        pd.expose(pages, ctx.require::<ByMessages>().unwrap()).unwrap().bytes(all).unwrap()
+        pd.expose(pages, ctx.require::<ByMessages>().unwrap()).unwrap().part(all).unwrap()
     }
 }
 

@@ -7,7 +7,7 @@ use efa_core::connect::{Side, connect};
 use efa_core::fabric::efa::packet::inspect;
 use efa_core::fabric::{Denied, Efa, Event, Memory, Messages, Options, PeerId, RemoteRange, Returned, Violation, Why};
 use efa_core::flags::Access;
-use efa_core::memory::{Exposed, ExposedBytes, PageSize, Pages, RemoteReadWrite};
+use efa_core::memory::{Exposed, ExposedPart, PageSize, Pages, RemoteReadWrite};
 use efa_core::qp::{Depth, Srd};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work;
@@ -27,7 +27,7 @@ struct World {
     peer: PeerId,
     pd: ProtectionDomain<SoftDevice>,
     ctx: Context<SoftDevice>,
-    window: ExposedBytes,
+    window: ExposedPart,
     range: RemoteRange,
     /// The peer, which is not held to anything.
     other: Side<SoftDevice>,
@@ -57,7 +57,7 @@ impl World {
         let (own, exposed) = (expose(&side), expose(&other));
         let mut layer = Layer::new(side.endpoint, memory, Options::new(PACKET)).expect("a layer");
         let peer = layer.add(side.peer).expect("a peer");
-        let window = own.bytes(0..WINDOW).expect("all of it");
+        let window = own.part(0..WINDOW).expect("all of it");
         layer.open(window.clone(), Access::REMOTE_READ | Access::REMOTE_WRITE).expect("a window");
         let grant = wire::Grant::parse(exposed.grant(&other.endpoint).expect("a grant").as_bytes()).expect("a grant");
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
@@ -183,7 +183,7 @@ impl World {
                 let pages = Pages::new(WINDOW, PageSize::Base).expect("pages");
                 let access = self.ctx.require::<RemoteReadWrite>().expect("RDMA");
                 match self.pd.expose(pages, access) {
-                    Ok(exposed) => exposed.bytes(0..len).expect("not all of it").into(),
+                    Ok(exposed) => exposed.part(0..len).expect("not all of it").into(),
                     Err(_) => Memory::Plain(vec![1; len]),
                 }
             }

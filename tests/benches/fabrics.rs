@@ -287,14 +287,14 @@ impl Long {
     fn read() -> Self {
         let (a, b) = ends();
         let exposed = a.side.expose(pages(), a.ctx.require::<RemoteRead>().unwrap()).unwrap();
-        let (source, target) = (exposed.bytes(0..LONG).unwrap().into(), b.side.register(pages()).unwrap().1.into());
+        let (source, target) = (exposed.part(0..LONG).unwrap().into(), b.side.register(pages()).unwrap().1.into());
         Self { a, b, source: Some(source), target: Some(target) }
     }
 
     fn written() -> Self {
         let (a, b) = ends();
         let exposed = b.side.expose(pages(), b.ctx.require::<RemoteWrite>().unwrap()).unwrap();
-        let (source, target) = (a.side.register(pages()).unwrap().1.into(), exposed.bytes(0..LONG).unwrap().into());
+        let (source, target) = (a.side.register(pages()).unwrap().1.into(), exposed.part(0..LONG).unwrap().into());
         Self { a, b, source: Some(source), target: Some(target) }
     }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::memory::{ExposedBytes, Slice};
+use crate::memory::{ExposedPart, Slice};
 
 /// A buffer of the fabric `efa`: any bytes, or registered memory, which spares copies.
 ///
@@ -23,7 +23,7 @@ pub enum Memory<B> {
     /// A registered slice.
     Slice(Slice),
     /// Exposed memory, of which there are no references, only copies.
-    Exposed(ExposedBytes),
+    Exposed(ExposedPart),
 }
 
 /// Without the bytes, which may be many.
@@ -43,8 +43,8 @@ impl<B> From<Slice> for Memory<B> {
     }
 }
 
-impl<B> From<ExposedBytes> for Memory<B> {
-    fn from(bytes: ExposedBytes) -> Self {
+impl<B> From<ExposedPart> for Memory<B> {
+    fn from(bytes: ExposedPart) -> Self {
         Self::Exposed(bytes)
     }
 }

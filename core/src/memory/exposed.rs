@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
-use super::{DmaBuf, Mr, MrAttr, Opaque, Ordered, RawBuffer, Visible};
+use super::{DmaBuf, Mr, MrAttr, Opaque, Ordered, RawBuffer, View, Visible};
 use crate::caps::sealed::Sealed;
 use crate::entry::length_and_key;
 use crate::flags::Access;
@@ -120,17 +120,6 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         self.mr.is(&part.mr)
     }
 
-    /// A part of it whose bytes can be copied in and out, too: of memory that the CPU sees.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn bytes(&self, range: Range<usize>) -> Result<ExposedBytes, Error>
-    where
-        M: DmaBuf<View = Visible>,
-    {
-        self.part(range).map(ExposedBytes::of)
-    }
-
     /// What a peer of `qp` needs to reach all of it: to be sent to that peer.
     ///
     /// # Errors
@@ -213,15 +202,6 @@ impl<V> ExposedPart<V> {
         self.mr.attr().access
     }
 
-    /// A part of it.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
-        let len = range_len(&range, self.len)?;
-        Ok(Self { addr: self.addr + range.start as u64, len, mr: self.mr.clone(), ..*self })
-    }
-
     /// What a peer of `qp` needs to reach it, as its region was registered for: as [`Exposed::grant_range`].
     ///
     /// # Errors
@@ -247,6 +227,18 @@ impl<V> ExposedPart<V> {
     }
 }
 
+/// Not of what is [`Ordered`], of which there are no copies.
+impl<V: View> ExposedPart<V> {
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
+        let len = range_len(&range, self.len)?;
+        Ok(Self { addr: self.addr + range.start as u64, len, mr: self.mr.clone(), ..*self })
+    }
+}
+
 impl ExposedPart<Opaque> {
     /// Takes it for memory that can be posted.
     ///
@@ -264,36 +256,15 @@ impl<V> fmt::Debug for ExposedPart<V> {
     }
 }
 
-/// A part of exposed memory that the CPU sees: copied in and out by this side, besides what peers do.
-#[derive(Clone, Debug)]
-pub struct ExposedBytes(ExposedPart);
-
-impl ExposedBytes {
-    /// The CPU sees the part, by the type of what it is a part of.
-    fn of(part: ExposedPart) -> Self {
-        Self(part)
-    }
-
-    /// As the source or target of this side's own operations.
-    pub fn as_part(&self) -> &ExposedPart {
-        &self.0
-    }
-
-    /// A part of it.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn range(&self, range: Range<usize>) -> Result<Self, Error> {
-        self.0.part(range).map(Self)
-    }
-
+/// What the CPU does with a part that it sees.
+impl ExposedPart {
     /// As [`Exposed::copy_in`].
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
-        check_range(offset, source.len(), self.len())?;
-        copy_in(&self.0.mr, self.0.offset() + offset, source)
+        check_range(offset, source.len(), self.len)?;
+        copy_in(&self.mr, self.offset() + offset, source)
     }
 
     /// As [`Exposed::copy_out`].
@@ -301,18 +272,8 @@ impl ExposedBytes {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
-        check_range(offset, target.len(), self.len())?;
-        copy_out(&self.0.mr, self.0.offset() + offset, target)
-    }
-
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        check_range(offset, target.len(), self.len)?;
+        copy_out(&self.mr, self.offset() + offset, target)
     }
 }
 

@@ -136,13 +136,13 @@ fn the_cpu_copies_nothing_of_what_is_exposed_for_reading_or_into_what_is_exposed
     let exposed = a.pd.expose(super::two::pages(&bytes), a.ctx.require::<RemoteRead>().unwrap()).unwrap();
     let target = b.pd.register(vec![0; 65_536]).unwrap().1;
     b.layer.recv(target.into(), Token(1)).unwrap();
-    a.layer.send(a.peer, exposed.bytes(0..65_536).unwrap().into(), Token(2)).unwrap();
+    a.layer.send(a.peer, exposed.part(0..65_536).unwrap().into(), Token(2)).unwrap();
     let [_, mut arrived] = two.collect([1; 2]);
     assert_eq!(received(arrived.remove(0)).1, bytes);
     // Written from a slice into exposed memory.
     let [a, b] = &mut two.ends;
     let exposed = b.pd.expose(super::two::pages(&[0; 65_536]), b.ctx.require::<RemoteWrite>().unwrap()).unwrap();
-    b.layer.recv(exposed.bytes(0..65_536).unwrap().into(), Token(1)).unwrap();
+    b.layer.recv(exposed.part(0..65_536).unwrap().into(), Token(1)).unwrap();
     let source = a.pd.register(bytes.clone()).unwrap().1;
     a.layer.send(a.peer, source.into(), Token(2)).unwrap();
     let [_, arrived] = two.collect([1; 2]);

@@ -4,7 +4,7 @@
 use efa_core::Token;
 use efa_core::fabric::{Carries, Denied, Event, Memory, PeerFeatures, RemoteRange, Returned, Why, WindowId};
 use efa_core::flags::Access;
-use efa_core::memory::ExposedBytes;
+use efa_core::memory::ExposedPart;
 use efa_core::soft::{Config, Profile};
 
 use super::two::{exposed, profiles};
@@ -14,7 +14,7 @@ const BOTH: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 const LEN: usize = 100_000;
 
 /// Side 1 opens memory; side 0 has learnt of it.
-fn opened<K: Carries>(two: &mut Two<K>, profile: Profile, access: Access) -> (ExposedBytes, WindowId, RemoteRange) {
+fn opened<K: Carries>(two: &mut Two<K>, profile: Profile, access: Access) -> (ExposedPart, WindowId, RemoteRange) {
     let memory = exposed(&two.ends[1], profile, &payload(9, LEN));
     let window = two.ends[1].layer.open(memory.clone(), access).unwrap();
     let frame = two.ends[1].layer.describe(window).unwrap();
@@ -23,7 +23,7 @@ fn opened<K: Carries>(two: &mut Two<K>, profile: Profile, access: Access) -> (Ex
     (memory, window, range)
 }
 
-fn bytes_of(memory: &ExposedBytes) -> Vec<u8> {
+fn bytes_of(memory: &ExposedPart) -> Vec<u8> {
     let mut bytes = vec![0; memory.len()];
     memory.copy_out(0, &mut bytes).unwrap();
     bytes

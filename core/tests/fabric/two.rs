@@ -2,7 +2,7 @@
 
 use efa_core::connect::{self, connect_of};
 use efa_core::fabric::{Carries, Efa, Event, Memory, Messages, Options, PeerId};
-use efa_core::memory::{ByMessages, ExposedBytes, PageSize, Pages, RemoteRead, RemoteReadWrite, Slice};
+use efa_core::memory::{ByMessages, ExposedPart, PageSize, Pages, RemoteRead, RemoteReadWrite, Slice};
 use efa_core::qp::{Depth, Srd, ops};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::{Caps, Context, ProtectionDomain};
@@ -106,14 +106,14 @@ macro_rules! profiles {
 pub(crate) use profiles;
 
 /// Exposed memory with those bytes, for all the RDMA that the profile has.
-pub(crate) fn exposed<K: Carries>(end: &End<K>, profile: Profile, bytes: &[u8]) -> ExposedBytes {
+pub(crate) fn exposed<K: Carries>(end: &End<K>, profile: Profile, bytes: &[u8]) -> ExposedPart {
     let (pages, len) = (pages(bytes), bytes.len());
     let (pd, ctx) = (&end.pd, &end.ctx);
     if profile.caps().contains(Caps::RDMA_WRITE) {
-        pd.expose(pages, ctx.require::<RemoteReadWrite>().unwrap()).unwrap().bytes(0..len).unwrap()
+        pd.expose(pages, ctx.require::<RemoteReadWrite>().unwrap()).unwrap().part(0..len).unwrap()
     } else if profile.caps().contains(Caps::RDMA_READ) {
-        pd.expose(pages, ctx.require::<RemoteRead>().unwrap()).unwrap().bytes(0..len).unwrap()
+        pd.expose(pages, ctx.require::<RemoteRead>().unwrap()).unwrap().part(0..len).unwrap()
     } else {
-        pd.expose(pages, ctx.require::<ByMessages>().unwrap()).unwrap().bytes(0..len).unwrap()
+        pd.expose(pages, ctx.require::<ByMessages>().unwrap()).unwrap().part(0..len).unwrap()
     }
 }

@@ -55,8 +55,8 @@ fn exposed_memory_is_copied_and_loaded_within_its_bounds_and_by_whole_words() {
 fn a_part_of_exposed_memory_is_copied_within_its_own_bounds_and_granted_as_it_was_registered() {
     let two = Two::new();
     let memory = page::<_, RemoteWrite>(&two.ctx, &two.pd);
-    let part = memory.bytes(100..300).unwrap();
-    let inner = part.range(50..60).unwrap();
+    let part = memory.part(100..300).unwrap();
+    let inner = part.part(50..60).unwrap();
     inner.copy_in(1, &[7; 9]).unwrap();
     let mut all = [0; 12];
     memory.copy_out(149, &mut all).unwrap();
@@ -66,12 +66,12 @@ fn a_part_of_exposed_memory_is_copied_within_its_own_bounds_and_granted_as_it_wa
     let bounds = |offset, len, within| Error::OutOfBounds { offset, len, within };
     assert_eq!(inner.copy_in(2, &[0; 9]).unwrap_err(), bounds(2, 9, 10));
     assert_eq!(inner.copy_out(usize::MAX, &mut [0]).unwrap_err(), bounds(u64::MAX, 1, 10));
-    assert_eq!(part.range(0..201).unwrap_err(), bounds(0, 201, 200));
-    assert_eq!(part.as_part().part(199..201).unwrap_err(), bounds(199, 2, 200));
+    assert_eq!(part.part(0..201).unwrap_err(), bounds(0, 201, 200));
+    assert_eq!(part.part(199..201).unwrap_err(), bounds(199, 2, 200));
     // The whole of a part is granted by the part as by the region.
-    let grant = inner.as_part().grant(&two.a).unwrap();
+    let grant = inner.grant(&two.a).unwrap();
     assert_eq!(grant, memory.grant_range(&two.a, 150..160).unwrap());
-    assert!(inner.as_part().access().contains(efa_core::flags::Access::REMOTE_WRITE));
+    assert!(inner.access().contains(efa_core::flags::Access::REMOTE_WRITE));
     drop((part, inner));
     assert!(memory.revoke().is_ok());
 }

@@ -6,7 +6,7 @@ use super::tables::{Due, Inbound, Receives, Sends, Source, Stage};
 use super::{Efa, Id, Outbound, Told};
 use crate::fabric::{Carries, Denied, Event, Memory, PeerFeatures, Returned, Violation, Why};
 use crate::flags::Access;
-use crate::memory::{ExposedBytes, Slice};
+use crate::memory::{ExposedPart, Slice};
 use crate::peer::Sender;
 use crate::provider::Provider;
 use crate::work::Received;
@@ -376,14 +376,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// The bytes of a window that a peer wants.
-    fn opened(&self, window: u32, offset: u64, total: u64, access: Access) -> Result<ExposedBytes, Denied> {
+    fn opened(&self, window: u32, offset: u64, total: u64, access: Access) -> Result<ExposedPart, Denied> {
         let window = self.windows.get(Id::from_bits(window)).ok_or(Denied::NoWindow)?;
         if !window.access.contains(access) {
             return Err(Denied::NotAllowed);
         }
         let start = usize::try_from(offset).map_err(|_| Denied::OutOfBounds)?;
         let end = offset.checked_add(total).and_then(|end| usize::try_from(end).ok()).ok_or(Denied::OutOfBounds)?;
-        window.bytes.range(start..end).map_err(|_| Denied::OutOfBounds)
+        window.bytes.part(start..end).map_err(|_| Denied::OutOfBounds)
     }
 
     /// First contact, or again.

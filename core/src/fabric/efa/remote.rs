@@ -6,7 +6,7 @@ use super::tables::{Due, Inbound, Outbound, Receives, Sends, Source, Stage, Wind
 use super::{Efa, Id, PeerFeatures};
 use crate::fabric::{Carries, Denied, Memory, PeerId, Why};
 use crate::flags::Access;
-use crate::memory::{ExposedBytes, RemoteRead, RemoteWrite};
+use crate::memory::{ExposedPart, RemoteRead, RemoteWrite};
 use crate::peer::RemoteWindow;
 use crate::provider::Provider;
 use crate::wire;
@@ -68,8 +68,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     ///
     /// # Errors
     /// [`Why::Full`], or [`Why::Refused`] with [`Error::ForeignDomain`]; with the memory.
-    pub fn open(&mut self, bytes: ExposedBytes, access: Access) -> Result<WindowId, Refused<ExposedBytes, Why>> {
-        let (of, domain) = (bytes.as_part().pd(), self.endpoint.pd_id());
+    pub fn open(&mut self, bytes: ExposedPart, access: Access) -> Result<WindowId, Refused<ExposedPart, Why>> {
+        let (of, domain) = (bytes.pd(), self.endpoint.pd_id());
         if of != domain {
             return Err(Refused::new(bytes, Why::Refused(Error::ForeignDomain { of, domain })));
         }
@@ -80,7 +80,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// Closes a window to what comes as messages. RDMA goes on until the memory is revoked.
-    pub fn shut(&mut self, window: WindowId) -> Option<ExposedBytes> {
+    pub fn shut(&mut self, window: WindowId) -> Option<ExposedPart> {
         self.windows.remove(window.0).map(|window| window.bytes)
     }
 
@@ -90,7 +90,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// [`Why::Denied`] if it is not open.
     pub fn describe(&self, window: WindowId) -> Result<WindowFrame, Why> {
         let Window { bytes, access } = self.windows.get(window.0).ok_or(Why::Denied(Denied::NoWindow))?;
-        let mut grant = wire::Grant::parse(bytes.as_part().grant(&self.endpoint)?.as_bytes()).ok();
+        let mut grant = wire::Grant::parse(bytes.grant(&self.endpoint)?.as_bytes()).ok();
         if let Some(grant) = &mut grant {
             grant.access &= *access;
         }
@@ -222,7 +222,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let of = match buffer {
             Memory::Plain(_) => return Ok(()),
             Memory::Slice(slice) => slice.pd(),
-            Memory::Exposed(bytes) => bytes.as_part().pd(),
+            Memory::Exposed(bytes) => bytes.pd(),
         };
         if of == domain { Ok(()) } else { Err(Why::Refused(Error::ForeignDomain { of, domain })) }
     }

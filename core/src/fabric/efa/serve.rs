@@ -201,7 +201,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             Due::Clear => {
                 let upto = entry.total.min(entry.received.saturating_add(CLEARED * packet));
                 let grant = match &entry.target {
-                    Some(Memory::Exposed(bytes)) if entry.writable => bytes.as_part().grant(&self.endpoint).ok(),
+                    Some(Memory::Exposed(bytes)) if entry.writable => bytes.grant(&self.endpoint).ok(),
                     _ => None,
                 };
                 let clear = Clear {
@@ -265,9 +265,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             let (total, offset) = (entry.total, entry.offset);
             let grant = match &entry.source {
                 Source::Memory(Memory::Exposed(bytes))
-                    if can_be_read && bytes.as_part().access().contains(Access::REMOTE_READ) =>
+                    if can_be_read && bytes.access().contains(Access::REMOTE_READ) =>
                 {
-                    bytes.as_part().grant(&self.endpoint).ok()
+                    bytes.grant(&self.endpoint).ok()
                 }
                 _ => None,
             };

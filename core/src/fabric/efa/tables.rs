@@ -3,7 +3,7 @@
 use super::{Id, PeerId, Told};
 use crate::Token;
 use crate::fabric::{Event, Memory, Returned, Why};
-use crate::memory::{ExposedBytes, ExposedPart, Frozen, RemoteRead, RemoteWrite};
+use crate::memory::{ExposedPart, Frozen, RemoteRead, RemoteWrite};
 use crate::peer::RemoteWindow;
 
 /// What this side sends.
@@ -97,7 +97,7 @@ impl<S: AsRef<[u8]>> Source<S> {
         let range = offset..offset.checked_add(len)?;
         match self {
             Self::Frozen(frozen) => frozen.part(range).ok().map(Part::Frozen),
-            Self::Memory(Memory::Exposed(bytes)) => bytes.as_part().part(range).ok().map(Part::Exposed),
+            Self::Memory(Memory::Exposed(bytes)) => bytes.part(range).ok().map(Part::Exposed),
             Self::Memory(_) | Self::Nothing => None,
         }
     }
@@ -198,7 +198,7 @@ pub(super) enum Due {
 /// What peers may write or read, and how.
 #[derive(Debug)]
 pub(super) struct Window {
-    pub(super) bytes: ExposedBytes,
+    pub(super) bytes: ExposedPart,
     pub(super) access: crate::flags::Access,
 }
 

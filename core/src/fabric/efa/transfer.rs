@@ -43,7 +43,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             _ => {
                 entry.writable = match &entry.target {
                     Some(Memory::Exposed(bytes)) => {
-                        both.contains(PeerFeatures::WRITE) && bytes.as_part().access().contains(Access::REMOTE_WRITE)
+                        both.contains(PeerFeatures::WRITE) && bytes.access().contains(Access::REMOTE_WRITE)
                     }
                     _ => false,
                 };
@@ -68,7 +68,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let Some(window) = entry.window.and_then(|window| window.range(range.clone()).ok()) else { return false };
         let posted = match entry.target.take() {
             Some(Memory::Exposed(bytes)) => {
-                let part = bytes.as_part().part(range.start as usize..range.end as usize);
+                let part = bytes.part(range.start as usize..range.end as usize);
                 entry.target = Some(Memory::Exposed(bytes));
                 part.and_then(|part| K::read(&mut self.endpoint, &state.peer, part, window, token).map_err(Error::from))
             }
