@@ -7,7 +7,7 @@ use crate::flags::Access;
 use crate::memory::Mr;
 use crate::memory::{DmaBuf, Exposed, RawMemory, Region, RegisterOptions, Registered, RemoteAccess, View};
 use crate::notify::{Notified, Notifies};
-use crate::provider::{MrInit, Provider};
+use crate::provider::{MrInit, Provider, Registrations};
 use crate::qp::{AnyQueuePair, Depth, Endpoint, Group, QpKind, QueuePair, Reset};
 use crate::{Caps, Error, Gid, Granted, Leaks, Limits, PdId, Refused, Requirement};
 
@@ -257,6 +257,23 @@ impl<P: Provider> ProtectionDomain<P> {
             let memory = unsafe { memory.into_owner::<M>() };
             Refused::new(memory, error)
         })
+    }
+
+    /// What registration cost so far, if the provider counts it: it is slow, so few and large regions that are used again are
+    /// what one wants to see (R35).
+    ///
+    /// ```
+    /// # #[cfg(feature = "alloc")] {
+    /// # use efa_core::{Context, soft};
+    /// let pd = Context::open(soft::SoftDevice::new(soft::Profile::RDMA)).alloc_pd()?;
+    /// let (_, slice) = pd.register(vec![0; 4096])?;
+    /// assert_eq!(pd.registrations().unwrap().to_string(), "1 registration of 4096 bytes");
+    /// # drop(slice);
+    /// # }
+    /// # Ok::<(), efa_core::Error>(())
+    /// ```
+    pub fn registrations(&self) -> Option<Registrations> {
+        self.provider.registrations(&self.pd)
     }
 
     /// The domain's identity.

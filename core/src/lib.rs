@@ -15,6 +15,7 @@
 //! | [`memory`] | registered memory: local slices, or exposed to peers |
 //! | [`work`] | operations, batches, and the events that they come back as |
 //! | [`connect`] | two sides in one program, for tests and first programs |
+//! | [`fabric`] | messages of any size, in order, over it; and the choice between that and the device as it is |
 //! | [`flow`] | counting arrivals, restoring an order, receive credits |
 //! | [`wire`] | the bytes that travel between hosts |
 //! | [`entry`], [`ring`] | the device's queue entries, and the data path over them |
@@ -86,6 +87,7 @@ pub mod connect;
 mod context;
 pub mod entry;
 mod error;
+pub mod fabric;
 pub mod flags;
 pub mod flow;
 mod gid;
@@ -113,4 +115,4 @@ pub use gid::{Gid, ParseGidError};
 pub use id::{Ahn, DeviceId, Incarnation, LKey, PdId, Qkey, Qpn, RKey, Token};
 pub use leaks::Leaks;
 pub use notify::{Arms, Notified, Notifies};
-pub use provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues, RecvRing, SendRing};
+pub use provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues, RecvRing, Registrations, SendRing};

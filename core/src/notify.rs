@@ -6,7 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use crate::memory::{Mr, RawMemory};
 use crate::peer::Ah;
-use crate::provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues};
+use crate::provider::{CqInit, CqRing, MrInit, Provider, QpInit, Queues, Registrations};
 use crate::qp::{QpAttr, QpState};
 use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId};
 
@@ -163,6 +163,10 @@ unsafe impl<P: Notifies> Provider for Notified<P> {
     unsafe fn reg_mr(&self, pd: &P::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
         unsafe { self.device.reg_mr(pd, memory, init) }
+    }
+
+    fn registrations(&self, pd: &P::Pd) -> Option<Registrations> {
+        self.device.registrations(pd)
     }
 
     fn create_ah(&self, pd: &P::Pd, gid: Gid) -> Result<Ah, Error> {

@@ -101,6 +101,11 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// visible.
     unsafe fn reg_mr(&self, pd: &Self::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)>;
 
+    /// What registration in a domain cost so far, where the provider counts; its time, where it has a clock.
+    fn registrations(&self, _pd: &Self::Pd) -> Option<Registrations> {
+        None
+    }
+
     /// Makes, or counts, the address handle of `gid` in `pd`: one for each pair of them (R28).
     ///
     /// # Errors
@@ -150,6 +155,29 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     fn queues(&self, qp: &Self::Qp) -> Queues;
     /// The completion queue's ring.
     fn completions(&self, cq: &Self::Cq) -> CqRing;
+}
+
+/// What registration in a protection domain cost so far, what was deregistered since included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Registrations {
+    /// Regions that were registered.
+    pub regions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What it took in nanoseconds, where it was measured: the software device has no clock.
+    pub nanoseconds: Option<u64>,
+}
+
+impl core::fmt::Display for Registrations {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { regions, bytes, nanoseconds } = self;
+        let plural = if *regions == 1 { "" } else { "s" };
+        write!(f, "{regions} registration{plural} of {bytes} bytes")?;
+        match nanoseconds {
+            Some(time) => write!(f, " in {} us", time / 1000),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What memory is registered with.

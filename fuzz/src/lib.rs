@@ -6,6 +6,7 @@
 
 mod calls;
 mod completions;
+mod fabric;
 mod guest;
 mod input;
 mod link;
@@ -22,6 +23,7 @@ mod wire;
 
 pub use calls::calls;
 pub use completions::completions;
+pub use fabric::fabric;
 pub use guest::guest;
 pub use link::link;
 pub use requests::requests;

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Display};
 use efa_core::Gid;
 use efa_core::wire::{
     EndpointBytes, EndpointInfo, Grant, GrantFrame, Hello, HelloFrame, LibfabricAddress, ParseError, Ready, ReadyFrame,
+    Window, WindowFrame,
 };
 
 /// Addresses in the forms of others, as bytes and as text.
@@ -43,6 +44,12 @@ pub fn frames(data: &[u8]) {
     frame(data, |bytes| Hello::parse(bytes).map(|hello| (hello, hello.to_frame())), HelloFrame::as_bytes);
     frame(data, |bytes| Ready::parse(bytes).map(|ready| (ready, ready.to_frame())), ReadyFrame::as_bytes);
     frame(data, |bytes| Grant::parse(bytes).map(|grant| (grant, grant.to_frame())), GrantFrame::as_bytes);
+    // A window has a grant in it, with a header of its own.
+    let head = *b"EFAW\0\x01\0\x48";
+    let window: Vec<u8> = head.into_iter().chain(data.iter().copied()).take(WindowFrame::LEN).collect();
+    for bytes in [data, &window] {
+        frame(bytes, |bytes| Window::parse(bytes).map(|window| (window, window.to_frame())), WindowFrame::as_bytes);
+    }
 
     for (magic, length) in [(b"EFAH", HelloFrame::LEN), (b"EFAR", ReadyFrame::LEN), (b"EFAG", GrantFrame::LEN)] {
         let header = magic.iter().copied().chain([0, 1, 0, length as u8]);

@@ -154,6 +154,33 @@ fn the_link_corpus_holds_and_comes_to_everything() {
 }
 
 #[test]
+fn the_fabric_corpus_holds_and_comes_to_everything() {
+    let expected = [
+        "a bye",
+        "a call refused",
+        "a denial",
+        "a denial that nobody knows",
+        "a message received",
+        "a message sent",
+        "a message too long",
+        "a packet",
+        "a peer up",
+        "a read done",
+        "a restart",
+        "a violation: a grant",
+        "a violation: an unknown operation",
+        "a violation: no credit",
+        "a violation: no packet",
+        "a violation: out of turn",
+        "a violation: too many bytes",
+        "a write done",
+        "no packet",
+        "the end",
+    ];
+    replay_all("fabric", efa_fuzz::fabric, &expected);
+}
+
+#[test]
 fn the_requests_corpus_holds_and_comes_to_everything() {
     let expected = [
         "EBADF",

@@ -12,7 +12,7 @@ use efa_core::qp::{QpAttr, QpState};
 use efa_core::soft::{SoftCq, SoftPd, SoftQp};
 use efa_core::{
     Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, Notifies, PdId, Provider, QpInit,
-    Queues, Verb,
+    Queues, Registrations, Verb,
 };
 
 use crate::channel::Channel;
@@ -336,6 +336,14 @@ unsafe impl Provider for AnyDevice {
             // SAFETY: by the caller's word.
             (Self::Soft(device), Either::Soft(pd)) => unsafe { device.reg_mr(pd, memory, init) },
             _ => Err((memory, foreign(Verb::RegMr))),
+        }
+    }
+
+    fn registrations(&self, pd: &AnyPd) -> Option<Registrations> {
+        match (self, &pd.0) {
+            (Self::Efa(device), Either::Efa(pd)) => device.registrations(pd),
+            (Self::Soft(device), Either::Soft(pd)) => device.registrations(pd),
+            _ => None,
         }
     }
 

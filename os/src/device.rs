@@ -12,7 +12,7 @@ use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState, QpType};
 use efa_core::{
     Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Qpn, Queues,
-    Verb,
+    Registrations, Verb,
 };
 
 use crate::attributes::{Attributes, Interconnects, QueuePairInfo};
@@ -385,6 +385,10 @@ unsafe impl Provider for Device {
             Ok(()) => unsafe { pd.0.register(memory, init) },
             Err(error) => Err((memory, error)),
         }
+    }
+
+    fn registrations(&self, pd: &Pd) -> Option<Registrations> {
+        Some(pd.0.registrations())
     }
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {

@@ -28,6 +28,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `fabric` | which fabric the environment asks for |
 //! | `list` | the devices, and which of them are EFA's |
 //! | `device` | the provider |
 //! | `channel`, `events` | files to sleep on: for completions, and for what a device tells unasked |
@@ -50,6 +51,8 @@
 //! |---|---|
 //! | `EFA_OS_LIBIBVERBS`, `EFA_OS_LIBEFA` | other names of the libraries (not to a program with rights that its user has not) |
 //! | `EFA_OS_DATA_PATH` | `direct` or `verbs`: that path, or an error |
+//! | `EFA_FABRIC` | `efa` or `efa-direct`, to who asks by [`fabric`] |
+//! | `NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT` | true for `efa`, false for `efa-direct`, likewise, if `EFA_FABRIC` says nothing |
 //! | `EFA_OS_DEVICES` | `efa` or `soft`, to who asks by `Choice::from_environment` (feature `soft`) |
 //! | `EFA_OS_FABRIC` | which software devices reach each other, to who asks by `soft::Options::from_environment` |
 
@@ -68,6 +71,7 @@ mod device;
 mod error;
 mod events;
 mod explain;
+mod fabric;
 mod ffi;
 mod fork;
 mod handle;
@@ -90,6 +94,7 @@ pub use device::{Cq, Device, Pd, Qp};
 pub use error::Error;
 pub use events::{AsyncEvent, AsyncEvents, PortEvent, QueuePairEvent};
 pub use explain::{Explained, RefusedRegion};
+pub use fabric::fabric;
 pub use fork::{Fork, fork_safety};
 pub use list::{Listed, devices, list};
 #[doc(hidden)] // for efa-cuda

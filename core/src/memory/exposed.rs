@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::region::{check_range, range_len};
 use super::words::{load, shared_word, store};
-use super::{DmaBuf, Mr, MrAttr, Opaque, Ordered, RawBuffer, Visible};
+use super::{DmaBuf, Mr, MrAttr, Opaque, Ordered, RawBuffer, View, Visible};
 use crate::caps::sealed::Sealed;
 use crate::entry::length_and_key;
 use crate::flags::Access;
@@ -59,11 +59,7 @@ impl<M: DmaBuf<View = Visible>, A: RemoteAccess> Exposed<M, A> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
-        check_range(offset, source.len(), self.len())?;
-        // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
-        // atomics, by the provider's contract and this type's; `source` is borrowed.
-        unsafe { store(self.at(offset), source.as_ptr(), source.len()) };
-        Ok(())
+        copy_in(&self.mr, offset, source)
     }
 
     /// Copies out of it, from byte `offset`. Copy first, then parse: the bytes may change under any other use.
@@ -71,10 +67,7 @@ impl<M: DmaBuf<View = Visible>, A: RemoteAccess> Exposed<M, A> {
     /// # Errors
     /// [`Error::OutOfBounds`].
     pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
-        check_range(offset, target.len(), self.len())?;
-        // SAFETY: as in `copy_in`; `target` is borrowed mutably.
-        unsafe { load(target.as_mut_ptr(), self.at(offset), target.len()) };
-        Ok(())
+        copy_out(&self.mr, offset, target)
     }
 
     /// Loads one word, a flag or a counter, with acquire order against [`Exposed::store`].
@@ -145,19 +138,7 @@ impl<M: DmaBuf, A: RemoteAccess> Exposed<M, A> {
         qp: &QueuePair<P, S, K>,
         range: Range<usize>,
     ) -> Result<GrantFrame, Error> {
-        let attr = self.mr.attr();
-        if qp.pd_id() != attr.pd {
-            return Err(Error::ForeignDomain { of: attr.pd, domain: qp.pd_id() });
-        }
-        let len = range_len(&range, self.len())?;
-        let grant = Grant {
-            address: attr.iova + range.start as u64,
-            length: len as u64,
-            rkey: attr.rkey,
-            access: A::ACCESS & (Access::REMOTE_READ | Access::REMOTE_WRITE),
-            incarnation: qp.incarnation(),
-        };
-        Ok(grant.to_frame())
+        self.part(range)?.grant(qp)
     }
 
     /// Ends what peers may do and gives the memory back: their operations on it fail from now on.
@@ -216,9 +197,45 @@ impl<V> ExposedPart<V> {
         self.pd
     }
 
+    /// What its region was registered for.
+    pub fn access(&self) -> Access {
+        self.mr.attr().access
+    }
+
+    /// What a peer of `qp` needs to reach it, as its region was registered for: as [`Exposed::grant_range`].
+    ///
+    /// # Errors
+    /// [`Error::ForeignDomain`] if `qp` belongs to another protection domain.
+    pub fn grant<P: Provider, S: Reachable, K: QpKind>(&self, qp: &QueuePair<P, S, K>) -> Result<GrantFrame, Error> {
+        if qp.pd_id() != self.pd {
+            return Err(Error::ForeignDomain { of: self.pd, domain: qp.pd_id() });
+        }
+        let attr = self.mr.attr();
+        let grant = Grant {
+            address: self.addr,
+            length: self.len as u64,
+            rkey: attr.rkey,
+            access: attr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+            incarnation: qp.incarnation(),
+        };
+        Ok(grant.to_frame())
+    }
+
     /// The form in flight; the length was checked to fit.
     pub(crate) fn into_raw(self) -> RawBuffer {
         RawBuffer::new(self.addr, length_and_key(self.len as u32, self.lkey.0), self.mr)
+    }
+}
+
+/// Not of what is [`Ordered`], of which there are no copies.
+impl<V: View> ExposedPart<V> {
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, range: Range<usize>) -> Result<Self, Error> {
+        let len = range_len(&range, self.len)?;
+        Ok(Self { addr: self.addr + range.start as u64, len, mr: self.mr.clone(), ..*self })
     }
 }
 
@@ -237,6 +254,46 @@ impl<V> fmt::Debug for ExposedPart<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ExposedPart {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
     }
+}
+
+/// What the CPU does with a part that it sees.
+impl ExposedPart {
+    /// As [`Exposed::copy_in`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_in(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
+        check_range(offset, source.len(), self.len)?;
+        copy_in(&self.mr, self.offset() + offset, source)
+    }
+
+    /// As [`Exposed::copy_out`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn copy_out(&self, offset: usize, target: &mut [u8]) -> Result<(), Error> {
+        check_range(offset, target.len(), self.len)?;
+        copy_out(&self.mr, self.offset() + offset, target)
+    }
+}
+
+/// Copies into an exposed region that the CPU sees, as this module's types know.
+fn copy_in(mr: &Mr, offset: usize, source: &[u8]) -> Result<(), Error> {
+    check_range(offset, source.len(), mr.attr().len)?;
+    let target = mr.attr().base.as_ptr().wrapping_add(offset);
+    // SAFETY: whole words and aligned, checked at registration; in bounds, checked above; everybody uses
+    // atomics, by the provider's contract and these types'; `source` is borrowed.
+    unsafe { store(target, source.as_ptr(), source.len()) };
+    Ok(())
+}
+
+/// Copies out of an exposed region that the CPU sees, as this module's types know.
+fn copy_out(mr: &Mr, offset: usize, target: &mut [u8]) -> Result<(), Error> {
+    check_range(offset, target.len(), mr.attr().len)?;
+    let source = mr.attr().base.as_ptr().wrapping_add(offset);
+    // SAFETY: as in `copy_in`; `target` is borrowed mutably.
+    unsafe { load(target.as_mut_ptr(), source, target.len()) };
+    Ok(())
 }
 
 /// What peers may do with exposed memory.
@@ -286,6 +343,11 @@ macro_rules! access {
     };
 }
 
+access!(
+    /// Peers may not reach it by RDMA: only by messages that this side copies in and out of it, as
+    /// [`Efa`](crate::fabric::Efa) does where a device has no RDMA.
+    ByMessages: Access::LOCAL_WRITE, needs Caps::empty(), allows
+);
 access!(
     /// Peers may read.
     RemoteRead: Access::REMOTE_READ.union(Access::LOCAL_WRITE), needs Caps::RDMA_READ, allows AllowsRead

@@ -35,7 +35,7 @@ pub use buffer::{Buffer, Buffers};
 pub(crate) use buffer::{BufferKind, RawBuffer, Tag};
 pub use dma_buf::{DmaBuf, MemoryFile, MemoryKind, RawMemory, RawParts};
 pub use exposed::{
-    AllowsRead, AllowsWrite, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
+    AllowsRead, AllowsWrite, ByMessages, Exposed, ExposedPart, RemoteAccess, RemoteRead, RemoteReadWrite, RemoteWrite,
 };
 pub use frozen::{FROZEN_RANGES, Frozen};
 pub use object::{Deregister, Mr, MrAttr, MrObject, Release};

@@ -20,7 +20,7 @@ use crate::peer::Ah;
 use crate::qp::{QpAttr, QpState};
 use crate::{
     Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limit, Limits, MrInit, PdId, Provider, QpInit, Qpn, Queues,
-    RecvRing, SendRing, Verb,
+    RecvRing, Registrations, SendRing, Verb,
 };
 
 /// The pages in which memory keeps its place at an address of choice, as with a driver of hardware.
@@ -329,6 +329,10 @@ unsafe impl Provider for SoftDevice {
             Ok(iova) => unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, init.access) },
             Err(error) => Err((memory, error)),
         }
+    }
+
+    fn registrations(&self, pd: &SoftPd) -> Option<Registrations> {
+        pd.device.owner.lock().pd(pd.index).map(|domain| domain.registrations)
     }
 
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {

@@ -118,6 +118,8 @@ pub(super) unsafe fn register(
         return Err((memory, verbs::refused(Verb::RegMr, verbs::EINVAL)));
     };
     domain.handles += 1;
+    domain.registrations.regions += 1;
+    domain.registrations.bytes += parts.len as u64;
     let id = domain.id;
     let (lkey, rkey) = state.keys(index);
     let access = if access.contains(Access::REMOTE_WRITE) { access | Access::LOCAL_WRITE } else { access };

@@ -23,7 +23,7 @@ use crate::entry::Quad;
 use crate::flags::{Access, SendOps};
 use crate::qp::{QpState, QpType};
 use crate::status::CompletionStatus as Status;
-use crate::{Ahn, Gid, PdId};
+use crate::{Ahn, Gid, PdId, Registrations};
 
 /// Devices on one wire.
 pub(super) const NICS: usize = 8;
@@ -100,6 +100,7 @@ pub(super) struct Pd {
     pub(super) handles: usize,
     /// The address handle that resolves each device of the wire here (R04).
     pub(super) resolves: [Ahn; NICS],
+    pub(super) registrations: Registrations,
 }
 
 /// A queue pair number of one device.

@@ -10,7 +10,7 @@ use crate::flags::{Access, QpAttrMask as Mask, SendOps};
 use crate::memory::RawParts;
 use crate::qp::{QpAttr, QpState, QpType, transition};
 use crate::ring::Word;
-use crate::{Ahn, Caps, CqInit, Error, Gid, Limit, Limits, PdId, QpInit, Verb};
+use crate::{Ahn, Caps, CqInit, Error, Gid, Limit, Limits, PdId, QpInit, Registrations, Verb};
 
 pub(super) const EIO: i32 = 5;
 pub(super) const ENOMEM: i32 = 12;
@@ -177,7 +177,13 @@ impl State {
         let limit = self.config.limits.max_pd;
         let index = vacant(self.tables.pds.all(), Limit::ProtectionDomains, limit)?;
         if let Some(place) = self.tables.pds.get_mut(usize::from(index)) {
-            *place = Some(Pd { nic, id, handles: 1, resolves: [Ahn::UNKNOWN; NICS] });
+            *place = Some(Pd {
+                nic,
+                id,
+                handles: 1,
+                resolves: [Ahn::UNKNOWN; NICS],
+                registrations: Registrations::default(),
+            });
         }
         Ok(index)
     }

@@ -16,6 +16,8 @@ pub enum Frame {
     Ready,
     /// [`Grant`](super::Grant).
     Grant,
+    /// [`Window`](super::Window).
+    Window,
     /// [`EndpointInfo`](super::EndpointInfo).
     Endpoint,
     /// [`LibfabricAddress`](super::LibfabricAddress) as bytes.
@@ -26,8 +28,15 @@ pub enum Frame {
 
 impl Frame {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Hello, Self::Ready, Self::Grant, Self::Endpoint, Self::LibfabricBytes, Self::LibfabricText];
+    pub const ALL: [Self; 7] = [
+        Self::Hello,
+        Self::Ready,
+        Self::Grant,
+        Self::Window,
+        Self::Endpoint,
+        Self::LibfabricBytes,
+        Self::LibfabricText,
+    ];
 
     /// The bytes it starts with; the forms of others have none.
     pub const fn magic(self) -> Option<[u8; 4]> {
@@ -35,6 +44,7 @@ impl Frame {
             Self::Hello => Some(header::HELLO),
             Self::Ready => Some(header::READY),
             Self::Grant => Some(header::GRANT),
+            Self::Window => Some(header::WINDOW),
             Self::Endpoint | Self::LibfabricBytes | Self::LibfabricText => None,
         }
     }
@@ -46,6 +56,7 @@ impl fmt::Display for Frame {
             Self::Hello => "hello frame",
             Self::Ready => "ready frame",
             Self::Grant => "grant frame",
+            Self::Window => "window frame",
             Self::Endpoint => "24-byte endpoint address",
             Self::LibfabricBytes => "libfabric address",
             Self::LibfabricText => "libfabric address text",

@@ -31,6 +31,8 @@ pub(super) const HELLO: [u8; 4] = *b"EFAH";
 pub(super) const READY: [u8; 4] = *b"EFAR";
 /// What a [`Grant`](super::Grant) starts with.
 pub(super) const GRANT: [u8; 4] = *b"EFAG";
+/// What a [`Window`](super::Window) starts with.
+pub(super) const WINDOW: [u8; 4] = *b"EFAW";
 
 impl Header {
     /// The header of a frame of `length` bytes.

@@ -9,6 +9,7 @@
 //! | [`Hello`] | 60 | this crate: address, features, limits, incarnation |
 //! | [`Ready`] | 44 | this crate: "I have resolved you" |
 //! | [`Grant`] | 40 | this crate: a remote key and what it opens |
+//! | [`Window`] | 72 | this crate: a window of the fabric `efa` |
 //! | [`EndpointInfo`] | 24 | the PyPI package `efa` |
 //! | [`LibfabricAddress`] | 32, or text | libfabric |
 //!
@@ -23,6 +24,7 @@ mod header;
 mod hello;
 mod libfabric;
 mod ready;
+mod window;
 
 pub use endpoint::{EndpointBytes, EndpointInfo};
 pub use error::{Field, Frame, ParseError};
@@ -30,3 +32,4 @@ pub use grant::{Grant, GrantFrame};
 pub use hello::{Features, Hello, HelloFrame};
 pub use libfabric::{LibfabricAddress, LibfabricBytes};
 pub use ready::{Ready, ReadyFrame};
+pub use window::{Window, WindowFrame};

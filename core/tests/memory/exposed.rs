@@ -52,6 +52,31 @@ fn exposed_memory_is_copied_and_loaded_within_its_bounds_and_by_whole_words() {
 }
 
 #[test]
+fn a_part_of_exposed_memory_is_copied_within_its_own_bounds_and_granted_as_it_was_registered() {
+    let two = Two::new();
+    let memory = page::<_, RemoteWrite>(&two.ctx, &two.pd);
+    let part = memory.part(100..300).unwrap();
+    let inner = part.part(50..60).unwrap();
+    inner.copy_in(1, &[7; 9]).unwrap();
+    let mut all = [0; 12];
+    memory.copy_out(149, &mut all).unwrap();
+    assert_eq!(all, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+    part.copy_out(50, &mut all).unwrap();
+    assert_eq!(all, [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+    let bounds = |offset, len, within| Error::OutOfBounds { offset, len, within };
+    assert_eq!(inner.copy_in(2, &[0; 9]).unwrap_err(), bounds(2, 9, 10));
+    assert_eq!(inner.copy_out(usize::MAX, &mut [0]).unwrap_err(), bounds(u64::MAX, 1, 10));
+    assert_eq!(part.part(0..201).unwrap_err(), bounds(0, 201, 200));
+    assert_eq!(part.part(199..201).unwrap_err(), bounds(199, 2, 200));
+    // The whole of a part is granted by the part as by the region.
+    let grant = inner.grant(&two.a).unwrap();
+    assert_eq!(grant, memory.grant_range(&two.a, 150..160).unwrap());
+    assert!(inner.access().contains(efa_core::flags::Access::REMOTE_WRITE));
+    drop((part, inner));
+    assert!(memory.revoke().is_ok());
+}
+
+#[test]
 fn memory_that_is_not_whole_words_is_not_exposed_and_comes_back() {
     static BYTES: Arena<64> = Arena::new();
     let two = Two::new();

@@ -4,9 +4,10 @@
 
 use core::ffi::c_int;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use efa_core::{DataPath, Error, Gid, Leaks, PdId, Verb};
+use efa_core::{DataPath, Error, Gid, Leaks, PdId, Registrations, Verb};
 
 use super::ah::Handles;
 use super::events::Served;
@@ -199,6 +200,8 @@ pub(crate) struct Pd {
     pub(crate) id: PdId,
     /// The address handles in it.
     pub(super) ahs: Handles,
+    /// Regions that were registered, their bytes, and the nanoseconds that it took.
+    pub(super) cost: [AtomicU64; 3],
 }
 
 // SAFETY: the verbs may be called from any thread, with any domain.
@@ -213,11 +216,17 @@ impl Pd {
         let id = PdId::unique()?;
         // SAFETY: an open device.
         let raw = made(Verb::AllocPd, unsafe { context.table.ibv_alloc_pd(context.raw()) })?;
-        Ok(Arc::new(Self { raw, context: context.clone(), id, ahs: Handles::default() }))
+        Ok(Arc::new(Self { raw, context: context.clone(), id, ahs: Handles::default(), cost: Default::default() }))
     }
 
     pub(super) fn raw(&self) -> *mut IbvPd {
         self.raw.as_ptr()
+    }
+
+    /// What registration cost so far.
+    pub(crate) fn registrations(&self) -> Registrations {
+        let [regions, bytes, time] = self.cost.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Registrations { regions, bytes, nanoseconds: Some(time) }
     }
 }
 

@@ -4,7 +4,9 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Instant;
 
 use efa_core::flags::Access;
 use efa_core::memory::{MemoryKind, Mr, MrAttr, MrObject, RawMemory, Release};
@@ -47,6 +49,7 @@ impl Pd {
     ) -> Result<Mr, (RawMemory, Error)> {
         let writes = init.access.contains(Access::REMOTE_WRITE);
         let access = if writes { init.access | Access::LOCAL_WRITE } else { init.access };
+        let start = Instant::now();
         // SAFETY: by the caller's word.
         let registered =
             self.check(&memory, init).and_then(|iova| Ok((iova, unsafe { self.ask(&memory, iova, access) }?)));
@@ -63,6 +66,10 @@ impl Pd {
         let (lkey, rkey) = (LKey(lkey & LKEY_BITS), RKey(rkey));
         let attr = MrAttr { base: parts.base, len: parts.len, iova, lkey, rkey, pd: self.id, access };
         self.context.usage.registered(parts.len);
+        let time = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        for (count, more) in self.cost.iter().zip([1, parts.len as u64, time]) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
         self.context.objects.region_made(lkey, self.id, raw);
         let region = Box::new(Region { object: MrObject::new(attr, deregister), raw, lkey, memory, pd: self.clone() });
         let object = NonNull::from(Box::leak(region)).cast::<MrObject>();

@@ -35,7 +35,9 @@ use efa_core::memory::{Mr, RawMemory};
 use efa_core::peer::Ah;
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::soft::{Config, Profile, SoftCq, SoftDevice, SoftPd, SoftQp};
-use efa_core::{Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues};
+use efa_core::{
+    Caps, CqInit, CqRing, DeviceId, Error, Gid, Leaks, Limits, MrInit, PdId, Provider, QpInit, Queues, Registrations,
+};
 
 use crate::carrier::{Carrier, Counts, Fabric, Look, files, linked};
 use crate::random;
@@ -332,6 +334,10 @@ unsafe impl Provider for Device {
     unsafe fn reg_mr(&self, pd: &SoftPd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)> {
         // SAFETY: by the caller's word.
         unsafe { self.device.reg_mr(pd, memory, init) }
+    }
+
+    fn registrations(&self, pd: &SoftPd) -> Option<Registrations> {
+        self.device.registrations(pd)
     }
 
     fn create_ah(&self, pd: &SoftPd, gid: Gid) -> Result<Ah, Error> {

@@ -4,6 +4,9 @@
 //! no post and its completion: text (`Display`, addresses parsed from text), `PeerTable`'s `insert` and `remove`
 //! (heapless), and `Pool::into_slice` (the standard library's sort).
 
+use core::ops::Range;
+
+use efa_core::fabric::{Efa, EfaDirect, Messages, RemoteRange};
 use efa_core::flow::{Arrivals, RecvCredits, Reorder, SendCredits, Split};
 use efa_core::memory::{Buffers, Exposed, ExposedPart, Frozen, Pool, Region, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, OneWay, Peer, PeerTable, RemoteWindow, Sender};
@@ -65,6 +68,9 @@ pub(crate) const CALLS: &[fn()] = &[
     flow::<64>,
     split::<1>,
     split::<16>,
+    fabric::<1, 1>,
+    fabric::<16, 64>,
+    direct,
     wire,
     states,
     ends,
@@ -330,7 +336,35 @@ fn split<const N: usize>() {
     used(any::<Parts<N>>().into_slice());
 }
 
+/// The fabric `efa`: in one program for each size of its tables, since each function is compiled for itself.
+fn fabric<const PEERS: usize, const OPERATIONS: usize>() {
+    type Buffer = &'static mut [u8];
+    type Layer<const PEERS: usize, const OPERATIONS: usize> = Efa<Stub, Srd, &'static [u8], Buffer, PEERS, OPERATIONS>;
+    let layer: &mut Layer<PEERS, OPERATIONS> = any();
+    used(layer.send(any(), any(), any()));
+    used(layer.recv(any(), any()));
+    used(layer.poll(any()));
+    used(layer.write(any(), any(), any(), any()));
+    used(layer.read(any(), any(), any(), any()));
+    used((layer.open(any(), any()), layer.shut(any())));
+    used(layer.remote(any(), any::<&[u8]>()));
+    used(layer.describe(any()));
+    used(any::<&RemoteRange>().range(any::<Range<u64>>()));
+    used((layer.is_up(any()), layer.features(any()), layer.counters(), layer.under_way()));
+    layer.remove(any());
+    used(layer.add(any::<To>()));
+}
+
+fn direct() {
+    let direct: &mut EfaDirect<Stub> = any();
+    used(direct.send(any(), any::<Slice>(), any()));
+    used(direct.recv(any::<Slice>(), any()));
+    used(direct.poll(any()));
+}
+
 fn wire() {
+    used(efa_core::wire::Window::parse(any()));
+    used(any::<&efa_core::wire::Window>().to_frame().as_bytes());
     used(Hello::parse(any()));
     used(any::<&Hello>().to_frame().as_bytes());
     used(Ready::parse(any()));

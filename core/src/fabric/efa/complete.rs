@@ -1,0 +1,203 @@
+//! What the device says: packets that are out, RDMA that is done, and failures.
+
+use super::emit::{PACKET, READ, RECEIVE, WRITE};
+use super::slots::Of;
+use super::{Efa, Id, Told};
+use crate::fabric::{Carries, Why};
+use crate::memory::{Buffers, Slice};
+use crate::provider::Provider;
+use crate::status::CompletionStatus;
+use crate::work::{self, Failure};
+
+/// The waits before a packet that found no receive is sent again: none, then this, then twice the last, up to that; in
+/// microseconds.
+const NOT_READY: [u64; 2] = [40, 1_000_000];
+
+impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, const PEERS: usize, const OPERATIONS: usize>
+    Efa<P, K, S, T, PEERS, OPERATIONS>
+{
+    /// Takes a completion.
+    pub(super) fn completed(&mut self, event: work::Event) -> Option<Told<S, T>> {
+        let (token, failure) = match event {
+            work::Event::Received(message) => return self.arrived(message),
+            // The most frequent, and the shortest way.
+            work::Event::Sent(done) if done.buffers.len() == 1 => {
+                let head = done.buffers.into_slice()?;
+                return self.packet_sent(done.token.0 as u16, head);
+            }
+            work::Event::Sent(ref done) | work::Event::Written(ref done) | work::Event::Read(ref done) => {
+                (done.token, None)
+            }
+            work::Event::Failed { failure, .. } => (failure.token?, Some(failure)),
+            // This layer's peers write without immediates, and nothing is reclaimed here.
+            _ => return None,
+        };
+        self.resolve(token.0, event.into_buffers(), failure);
+        None
+    }
+
+    /// What became of an operation of the device's.
+    fn resolve(&mut self, token: u64, mut buffers: Buffers, failure: Option<Failure>) {
+        let low = token as u32;
+        match token & !u64::from(u32::MAX) {
+            RECEIVE => {
+                if let Some(slot) =
+                    buffers.take_slice().filter(|_| failure.is_some_and(|failure| !self.is_end(&failure)))
+                {
+                    self.repost(slot);
+                }
+            }
+            PACKET => {
+                let (index, mut buffers) = (low as u16, buffers);
+                let head = buffers.take_slice();
+                let not_ready = |failure: &Failure| failure.status() == Some(CompletionStatus::RemoteRnr);
+                match (failure, head) {
+                    (Some(failure), Some(head)) if not_ready(&failure) => {
+                        if let Some(head) = self.wait(index, head, &mut buffers) {
+                            self.packet_out(index, Some(head), Some(failure));
+                        }
+                    }
+                    (_, head) => {
+                        // What else was sent goes before the operation that it is of is looked at.
+                        drop(buffers);
+                        self.packet_out(index, head, failure);
+                    }
+                }
+            }
+            READ => {
+                let len = buffers.bytes();
+                let slice = buffers.take_slice();
+                self.read_done(Id::from_bits(low), slice, len, failure);
+            }
+            WRITE => {
+                let len = buffers.bytes();
+                drop(buffers);
+                self.write_done(Id::from_bits(low), len, failure);
+            }
+            _ => {}
+        }
+        if let Some(failure) = failure.filter(|failure| self.is_end(failure)) {
+            self.die(Why::Device(self.endpoint.cause().copied().unwrap_or(failure)));
+        }
+    }
+
+    /// Whether the queue pair ended, or its device failed it.
+    fn is_end(&self, failure: &Failure) -> bool {
+        failure.is_flush() || failure.status() == Some(CompletionStatus::LocalQpInternalError)
+    }
+
+    /// Has a packet that found no receive wait; gives it back if it is nobody's.
+    fn wait(&mut self, index: u16, head: Slice, buffers: &mut Buffers) -> Option<Slice> {
+        let Some(sent) = self.slots.sent(index) else { return Some(head) };
+        let alive = self.peers.get(sent.peer).is_some_and(|state| state.lost().is_none());
+        if !alive || !matches!(sent.of, None | Some(Of::Outbound(_))) {
+            return Some(head);
+        }
+        let [first, last] = NOT_READY;
+        let delay = match sent.attempts {
+            0 => 0,
+            attempts => first.checked_shl(u32::from(attempts) - 1).unwrap_or(last).min(last),
+        };
+        sent.attempts = sent.attempts.saturating_add(1).min(32);
+        sent.waits = Some((head, buffers.next(), self.now.saturating_add(delay)));
+        self.slots.waiting += 1;
+        self.counters.not_ready += 1;
+        None
+    }
+
+    /// Sends again what waited long enough.
+    pub(super) fn try_again(&mut self) {
+        let mut from = 0;
+        while self.endpoint.can_post() {
+            let Some(index) = self.slots.due(from, self.now) else { return };
+            from = index + 1;
+            let Some((peer, waits)) = self.slots.sent(index).map(|sent| (sent.peer, sent.waits.take())) else { return };
+            let Some((head, payload, _)) = waits else { return };
+            self.slots.waiting -= 1;
+            if let Err((head, _, error)) = self.post(peer, index, head, payload) {
+                self.die(Why::Refused(error));
+                return self.packet_out(index, Some(head), None);
+            }
+        }
+    }
+
+    /// A packet is with its peer: its slot is free, and what it was all of is over.
+    fn packet_sent(&mut self, index: u16, head: Slice) -> Option<Told<S, T>> {
+        let sent = self.slots.finish(index, head)?;
+        if let Some(state) = self.peers.get_mut(sent.peer) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+            if state.removed {
+                self.release(sent.peer);
+            }
+        }
+        let Some(Of::Outbound(send)) = sent.of else { return None };
+        let entry = self.sends.get_mut(send)?;
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        if entry.is_over() && !entry.ended { self.end_send(send) } else { None }
+    }
+
+    /// A packet is out, or never will be: its slot is free.
+    pub(super) fn packet_out(&mut self, index: u16, head: Option<Slice>, failure: Option<Failure>) {
+        let bytes = head.as_ref().map_or(0, |head| head.len());
+        let Some(sent) = head.and_then(|head| self.slots.finish(index, head)) else { return };
+        match sent.of {
+            Some(Of::Write(send)) => return self.write_done(send, bytes, failure),
+            Some(Of::Outbound(send)) => {
+                if let Some(entry) = self.sends.get_mut(send) {
+                    entry.in_flight = entry.in_flight.saturating_sub(1);
+                    if let Some(failure) = failure {
+                        entry.failed.get_or_insert(Why::Device(failure));
+                    }
+                }
+            }
+            None => {}
+        }
+        if let Some(state) = self.peers.get_mut(sent.peer) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        if let Some(failure) = failure.filter(|failure| !self.is_end(failure)) {
+            // A packet that is lost leaves a hole that nothing can fill.
+            self.lose(sent.peer, Why::Device(failure));
+        }
+        if let Some(Of::Outbound(send)) = sent.of {
+            self.settle_send(send);
+        }
+        self.release(sent.peer);
+    }
+
+    /// A write is done, or failed.
+    fn write_done(&mut self, send: Id, len: usize, failure: Option<Failure>) {
+        let Some(entry) = self.sends.get_mut(send) else { return };
+        let peer = entry.peer;
+        entry.in_flight = entry.in_flight.saturating_sub(1);
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        match failure {
+            Some(failure) => {
+                entry.failed.get_or_insert(Why::Device(failure));
+            }
+            None => self.counters.written += len as u64,
+        }
+        self.settle_write(send);
+        if let Some(failure) = failure {
+            self.judge(peer, failure);
+        }
+        self.attend(peer);
+    }
+
+    /// What a failure of RDMA says of the peer: that it is gone, or only that it opened no such memory.
+    pub(super) fn judge(&mut self, peer: Id, failure: Failure) {
+        let memory = matches!(
+            failure.status(),
+            Some(
+                CompletionStatus::RemoteBadAddress
+                    | CompletionStatus::RemoteBadLength
+                    | CompletionStatus::LocalInvalidLkey
+            )
+        );
+        if !memory && !self.is_end(&failure) {
+            self.lose(peer, Why::Device(failure));
+        }
+    }
+}

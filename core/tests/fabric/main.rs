@@ -1,0 +1,10 @@
+//! The fabric `efa` over software devices. Not under Miri, which takes too long: what it stands on is tried there, and it
+//! forbids unsafe code itself.
+#![cfg(not(miri))]
+
+mod messages;
+mod ordeal;
+mod remote;
+mod two;
+
+use two::{Two, payload};
