@@ -327,6 +327,55 @@ fn h12_what_was_registered_before_one_of_several_devices_refused_is_deregistered
     });
 }
 
+/// Runs it in a thread that is not root's, in a process that may lock so many bytes.
+fn as_anybody<T: Send>(limit: u64, run: impl FnOnce() -> T + Send) -> T {
+    const ANYBODY: libc::uid_t = 65534;
+    let set = |limit: &libc::rlimit| {
+        // SAFETY: it reads the structure.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, limit) }, 0);
+    };
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: it writes the structure.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut before) }, 0);
+    set(&libc::rlimit { rlim_cur: limit, ..before });
+    let in_thread = || {
+        // SAFETY: it takes numbers. The system's own call changes this thread alone, which ends with it.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, ANYBODY, ANYBODY, ANYBODY) }, 0);
+        run()
+    };
+    let ran = std::thread::scope(|scope| scope.spawn(in_thread).join());
+    set(&before);
+    ran.unwrap()
+}
+
+#[test]
+fn r36_more_memory_than_the_system_lets_a_user_lock_is_refused_with_the_limit_and_comes_back() {
+    on_each_path("locked memory", |[ctx, _]| {
+        // SAFETY: it takes nothing.
+        if is_softefa() || unsafe { libc::geteuid() } != 0 {
+            return skipped(
+                "locked memory",
+                "that a user may lock so much and no more is the kernel's to say, and a test of root's",
+            );
+        }
+        const LIMIT: u64 = 64 << 10;
+        let pd = ctx.alloc_pd().unwrap();
+        let (memory, error, text) = as_anybody(LIMIT, || {
+            let (memory, error) = pd.register(vec![7; 1 << 20]).unwrap_err().into_parts();
+            (memory, error, ctx.provider().explain(error).to_string())
+        });
+        assert_eq!(error, Error::Device { verb: Verb::RegMr, errno: libc::ENOMEM });
+        for part in ["1048576 bytes at 0x", "RLIMIT_MEMLOCK is 65536 bytes", "locked"] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert_eq!(ctx.leaks().regions(), 0);
+        // What came back is whole, and registered by whoever may.
+        let (region, slice) = pd.register(memory).unwrap();
+        assert!(slice.iter().all(|byte| *byte == 7));
+        assert!(region.close(slice).is_ok());
+    });
+}
+
 #[test]
 fn h10_r38_huge_pages_are_refused_where_a_fork_would_tear_them_from_the_device_and_taken_where_not() {
     /// As huge pages are registered, of ordinary ones: not each machine has any.
