@@ -122,11 +122,6 @@ fn uncounted_keep(events: &mut Vec<Event>, polled: Option<Event>) {
 }
 
 #[inline(never)]
-fn counted_event_empty<P: Provider>(qp: &mut Endpoint<P>) -> bool {
-    qp.poll().is_none()
-}
-
-#[inline(never)]
 fn counted_event_sent<P: Provider>(qp: &mut Endpoint<P>) -> Option<(Token, Slice)> {
     match qp.poll() {
         Some(Event::Sent(done)) => Some((done.token, done.buffers.into_slice()?)),
@@ -165,11 +160,6 @@ fn counted_event_sent_of<P: Provider>(group: &mut Pairs<P>) -> Option<(MemberId,
         Some((member, Event::Sent(done))) => Some((member, done.token, done.buffers.into_slice()?)),
         _ => None,
     }
-}
-
-#[inline(never)]
-fn counted_event_empty_of<P: Provider>(group: &mut Pairs<P>) -> bool {
-    group.poll().is_none()
 }
 
 /// What is timed of completions, counted or not: the slices are in the vector then.
@@ -377,7 +367,7 @@ impl<P: Provider> Subject for Sides<P> {
             Measured::Alone(a) => a,
             Measured::InGroup(group, member) => {
                 match phase {
-                    Phase::Empty => (0..DEPTH).for_each(|_| assert!(counted_event_empty_of(group))),
+                    Phase::Empty => (0..DEPTH).for_each(|_| assert!(counted_event_of(group).is_none())),
                     Phase::Taken(Op::Send) => {
                         slices.extend((0..DEPTH).map(|_| counted_event_sent_of(group).unwrap().2))
                     }
@@ -399,7 +389,7 @@ impl<P: Provider> Subject for Sides<P> {
             }
         };
         match phase {
-            Phase::Empty => (0..DEPTH).for_each(|_| assert!(counted_event_empty(a))),
+            Phase::Empty => (0..DEPTH).for_each(|_| assert!(counted_event(a).is_none())),
             Phase::Taken(Op::Recv) => slices.extend((0..DEPTH).map(|_| counted_event_received(a).unwrap().2)),
             Phase::Taken(_) => slices.extend((0..DEPTH).map(|_| counted_event_sent(a).unwrap().1)),
             Phase::Done { many: false, .. } => slices.extend((0..DEPTH).map(|_| slice_of(counted_event(a).unwrap()))),
