@@ -44,8 +44,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fabric-variable",
         title: "EFA_FABRIC, if it is set, names a fabric",
         severity: Severity::Problem,
-        explain: "EFA_FABRIC is efa or efa-direct, for programs on efa-core that leave the fabric to the environment. It \
-                  wins over NVSHMEM's switch, which they read too.",
+        explain: "EFA_FABRIC is efa or efa-direct, for programs on efa-core that leave the fabric to the environment. \
+                  It wins over NVSHMEM's switch, which they read too.",
         judge: variable,
     },
     Check {
