@@ -10,7 +10,7 @@ use super::Host;
 use super::bus::{Peer, Rdma};
 use super::compare::versions;
 use super::doctor::{environment_names, listed};
-use super::fabric::in_force;
+use super::fabric::{in_force, own};
 use super::rails::{Rail, rails};
 use super::view::{Asked, VerbsDevice};
 use crate::table::Table;
@@ -36,6 +36,8 @@ pub struct Devices {
     pub fabric: String,
     /// Why it is that one.
     pub fabric_why: String,
+    /// The fabric of programs on efa-core that leave it to the environment, and why; or what is wrong with that.
+    pub own_fabric: String,
     /// Versions by name.
     pub versions: Vec<(String, String)>,
     /// Variables that are set and matter.
@@ -92,6 +94,7 @@ pub fn devices(host: &Host) -> Devices {
         interfaces: interfaces(host),
         fabric: force.fabric.to_owned(),
         fabric_why: force.why,
+        own_fabric: own(&host.view).map_or_else(|error| error.to_string(), |choice| choice.to_string()),
         versions: versions(host),
         environment: set.collect(),
     }
@@ -185,7 +188,8 @@ impl Devices {
         if !self.efas.is_empty() {
             writeln!(f, "interfaces  {}", self.interfaces)?;
         }
-        writeln!(f, "fabric      {}: {}", self.fabric, self.fabric_why)?;
+        writeln!(f, "fabric      of libfabric: {}: {}", self.fabric, self.fabric_why)?;
+        writeln!(f, "            of efa-core: {}", self.own_fabric)?;
         for (nth, (name, version)) in self.versions.iter().enumerate() {
             writeln!(f, "{:<12}{name} {version}", if nth == 0 { "versions" } else { "" })?;
         }

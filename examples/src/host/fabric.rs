@@ -1,10 +1,13 @@
 //! Which of the two fabrics an application of this environment gets, `efa-direct` or `efa`, and why.
 
+use efa_core::fabric::{BadChoice, Choice, FABRIC, Fabric, Reason};
+
 use super::software::{folders, mapped};
 use super::view::View;
 
 /// The option that was proposed to switch NVSHMEM to `efa`; released builds do not have it.
-pub(super) const DISABLE_DIRECT: &str = "NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT";
+pub(super) use efa_core::fabric::DISABLE_DIRECT;
+
 /// The first libfabric that offers `efa-direct`.
 pub(super) const DIRECT_SINCE: &str = "2.1";
 
@@ -41,25 +44,23 @@ pub(super) fn knows_switch(view: &View) -> Option<bool> {
     Some(bytes.windows(name.len()).any(|window| window == name))
 }
 
-/// What NVSHMEM makes of a boolean: 0 and 1, y and n, yes and no, true and false, on and off.
-///
-/// # Errors
-/// The value, which is none.
-pub(super) fn switch(view: &View) -> Result<Option<bool>, String> {
-    match view.variable(DISABLE_DIRECT) {
-        None => Ok(None),
-        Some(value) => view.switch(DISABLE_DIRECT).map(Some).ok_or_else(|| value.to_owned()),
-    }
+/// What the switch says, which is a boolean: whether it is to be `efa`.
+pub(super) fn switch(view: &View) -> Result<Option<Choice>, BadChoice> {
+    let said = view.variable(DISABLE_DIRECT);
+    said.map(|text| Choice::from_variables(None, Some(text.as_bytes()))).transpose()
+}
+
+/// What programs on efa-core take in this environment, unless they say so themselves.
+pub(super) fn own(view: &View) -> Result<Choice, BadChoice> {
+    let [fabric, disable] = [FABRIC, DISABLE_DIRECT].map(|name| view.environment.get(name).map(String::as_bytes));
+    Choice::from_variables(fabric, disable)
 }
 
 /// The fabric in force: one function, so that what else chooses a fabric has one place to be asked.
 pub(super) fn in_force(view: &View, libfabric: Option<&super::version::Version>) -> InForce {
     let is = |fabric, why: String| InForce { fabric, why };
     let Some(libfabric) = libfabric else {
-        return is(
-            "unknown",
-            "no libfabric is found here, and programs on efa-os drive the device themselves".to_owned(),
-        );
+        return is("unknown", "no libfabric is found here".to_owned());
     };
     if libfabric.is_before(DIRECT_SINCE) {
         return is("efa", format!("libfabric {libfabric} has no efa-direct, which came with {DIRECT_SINCE}"));
@@ -70,12 +71,19 @@ pub(super) fn in_force(view: &View, libfabric: Option<&super::version::Version>)
             format!("libfabric {libfabric} offers both: efa-direct first, unless hints need what it lacks or name efa"),
         );
     }
-    match (switch(view), knows_switch(view)) {
-        (Ok(Some(true)), Some(true)) => is("efa", format!("{DISABLE_DIRECT} is true, and this NVSHMEM knows it")),
-        (Ok(Some(true)), None) => {
+    // As NVSHMEM reads it, which is not always as it is meant.
+    let disabled = switch(view).map(|choice| {
+        choice.is_some_and(|choice| {
+            let unlike = matches!(choice.reason(), Reason::DisableDirect { unlike_nvshmem: true });
+            (choice.fabric() == Fabric::Efa) != unlike
+        })
+    });
+    match (disabled, knows_switch(view)) {
+        (Ok(true), Some(true)) => is("efa", format!("{DISABLE_DIRECT} is true, and this NVSHMEM knows it")),
+        (Ok(true), None) => {
             is("unknown", format!("{DISABLE_DIRECT} is true, and no NVSHMEM is found that could know it"))
         }
-        (Err(value), _) => is("unknown", format!("{DISABLE_DIRECT} is {value:?}, which is no boolean")),
+        (Err(error), _) => is("unknown", error.to_string()),
         (Ok(_), _) => is("efa-direct", format!("NVSHMEM takes it where libfabric ({libfabric}) offers it")),
     }
 }

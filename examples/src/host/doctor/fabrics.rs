@@ -1,7 +1,9 @@
 //! The two fabrics of libfabric, `efa-direct` and `efa`, and NVSHMEM on them.
 
 use super::super::Host;
-use super::super::fabric::{DISABLE_DIRECT, in_force, knows_switch, nvshmem_on_efa, switch, transport};
+use efa_core::fabric::Reason;
+
+use super::super::fabric::{DISABLE_DIRECT, in_force, knows_switch, nvshmem_on_efa, own, switch, transport};
 use super::verdict::{ask, fine, found, moot};
 use super::{Check, Severity, Verdict};
 
@@ -34,8 +36,17 @@ pub(super) const CHECKS: &[Check] = &[
         id: "fabric-switch-value",
         title: "the switch between the fabrics is a boolean",
         severity: Severity::Problem,
-        explain: "NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT takes 0 and 1, y and n, yes and no, true and false, on and off.",
+        explain: "NVSHMEM_DISABLE_LIBFABRIC_EFA_DIRECT takes 0 and 1, y and n, yes and no, true and false, on and off. \
+                  NVSHMEM's own reading looks at the first letter, so that off is true for it: say 0 or 1.",
         judge: value,
+    },
+    Check {
+        id: "fabric-variable",
+        title: "EFA_FABRIC, if it is set, names a fabric",
+        severity: Severity::Problem,
+        explain: "EFA_FABRIC is efa or efa-direct, for programs on efa-core that leave the fabric to the environment. \
+                  It wins over NVSHMEM's switch, which they read too.",
+        judge: variable,
     },
     Check {
         id: "fabric-switch-ignored",
@@ -111,12 +122,20 @@ fn conflict(host: &Host) -> Verdict {
 fn value(host: &Host) -> Verdict {
     match switch(&host.view) {
         Ok(None) => fine("it is not set"),
-        Ok(Some(value)) => fine(value.to_string()),
-        Err(value) => found(
-            format!("{DISABLE_DIRECT}={value}"),
-            "1, y, yes, true, on or their opposites",
-            "set it to one of these",
-        ),
+        Ok(Some(choice)) if matches!(choice.reason(), Reason::DisableDirect { unlike_nvshmem: true }) => {
+            found(choice.to_string(), "0 or 1", "set it to 0 or 1").only(Severity::Warning)
+        }
+        Ok(Some(choice)) => fine(choice.to_string()),
+        Err(error) => found(error.to_string(), "a boolean", "set it to 0 or 1"),
+    }
+}
+
+fn variable(host: &Host) -> Verdict {
+    match own(&host.view) {
+        Ok(choice) => fine(choice.to_string()),
+        // The switch has a check of its own.
+        Err(error) if error.variable() == DISABLE_DIRECT => fine("what is wrong is the switch, not this"),
+        Err(error) => found(error.to_string(), "efa or efa-direct", "set it to one of these, or unset it"),
     }
 }
 
