@@ -158,7 +158,7 @@ fn datagrams() {
     used(qp.post_recv(any::<Slice>(), any()));
     used(qp.post_recv(any::<[Slice; 2]>(), any()));
     used(qp.poll());
-    used(any::<QueuePair<Stub, efa_core::qp::Reset, Ud>>().error());
+    used(any::<QueuePair<Stub, Init, Ud>>().error());
     used(any::<QueuePair<Stub, Rtr, Ud>>().rts(any::<RtsAttr>()));
     used(any::<Endpoint<Stub, Ud>>().shut_down(any::<bool>, used));
 }
