@@ -28,7 +28,8 @@ use crate::{Caps, DataPath, DeviceId, Error, Gid, Leaks, Limits, PdId, Qpn};
 /// 2. it touches rings, and local memory on behalf of a queue pair, not after `destroy_qp` returned `Ok`;
 /// 3. what [`Provider::queues`] and [`Provider::completions`] return is valid, of the sizes that it says, aligned,
 ///    exclusive to that queue pair or completion queue, and stays so while the `Qp` or `Cq` handle lives; rings and
-///    doorbells of a queue pair until `destroy_qp` returned `Ok`, which may unmap them, its slots also after;
+///    doorbells of a queue pair until `destroy_qp` returned `Ok`, which may unmap them, its slots also after; each call
+///    that makes one makes a new one, [`Notifies::create_cq_on`](crate::Notifies::create_cq_on) too;
 /// 4. a send or receive completion is written once, after the device's last access to that request's memory;
 /// 5. `reg_mr` that fails, and deregistration, give back the very memory that was registered;
 /// 6. local keys have 24 bits (R13): what stands beside them in a descriptor is not the key's;

@@ -386,7 +386,7 @@ fn r21_a_queue_pair_that_never_was_leaves_nothing_in_the_queue() {
 }
 
 #[test]
-fn a_batch_that_was_forgotten_on_a_member_goes_out_with_the_next_poll_or_the_next_member() {
+fn a_batch_that_was_forgotten_on_a_member_goes_out_with_a_poll_that_finds_nothing_or_the_next_member() {
     let mut stage = stage::<Srd>(quiet(), 32);
     let (a, b) = (stage.endpoint(), stage.endpoint());
     let (to_a, to_b) = (stage.peer(b, a), stage.peer(a, b));

@@ -283,6 +283,8 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     where
         P: Arms,
     {
+        // As a queue pair of its own does.
+        self.announce_forgotten();
         self.provider.arm_cq(&self.cq, self.queue.consumed())?;
         Ok(self.poll())
     }

@@ -234,6 +234,8 @@ impl<P: Provider> Inner<P> {
     where
         P: Arms,
     {
+        // Not only when the poll after it finds nothing: what a library refuses of it completes without an event.
+        self.announce_forgotten();
         let Completions { send, recv, are, .. } = &mut self.completions;
         if *are == Are::Two {
             self.provider.arm_cq(&self.handles.send, send.consumed())?;

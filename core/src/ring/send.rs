@@ -325,3 +325,89 @@ fn control_bits(slots: &Slots, odd: bool) -> Quad {
     let phase = if odd { control2::PHASE } else { 0 };
     control(control1::META_DESC, control2::FIXED | phase) | Quad::from(slots.generation().0)
 }
+
+#[cfg(all(test, feature = "alloc", feature = "soft"))]
+mod tests {
+    extern crate std;
+    use core::sync::atomic::Ordering;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::entry::control1;
+    use crate::ring::{Slot, Word};
+    use crate::soft::{Profile, pair};
+
+    const DEPTH: u16 = if cfg!(miri) { 8 } else { 32768 };
+    const QUADS: usize = 8;
+
+    fn write(queue: &mut SendQueue, to: &PeerCore, token: u64) -> bool {
+        let (tag, buffers) = (Tag::NONE, [RawBuffer::NONE; 2]);
+        let op = control1::OP_SEND;
+        queue.write(token, SendParts { op, ctrl1: 0, length: 0, imm: 0, to, data: [0; 4], tag, buffers })
+    }
+
+    /// Announces, and completes all that is in flight.
+    fn complete(queue: &mut SendQueue) {
+        queue.announce_staged();
+        let generation = queue.slots.generation().0;
+        for index in 0..DEPTH {
+            if let Some(operation) = queue.current(&Entry([(index | generation).into(), 0]), control1::OP_SEND) {
+                let _ = operation.finish();
+            }
+        }
+        assert_eq!(queue.slots.occupied(), 0);
+    }
+
+    #[test]
+    fn a_batch_of_the_whole_ring_goes_out_or_is_taken_back_wherever_it_begins() {
+        let (side, _other) = pair(Profile::RDMA).unwrap();
+        let to = &side.peer.core;
+        let words = usize::from(DEPTH) * QUADS * WORDS_PER_QUAD;
+        let words: Vec<AtomicWord> = (0..words).map(|_| AtomicWord::new(0)).collect();
+        let mut slots: Vec<Slot> = (0..DEPTH).map(|_| Slot::VACANT).collect();
+        let doorbell = AtomicU32::new(0);
+        let ring = SendRing {
+            entries: NonNull::from(&words[..]).cast(),
+            doorbell: NonNull::from(&doorbell),
+            depth: DEPTH.into(),
+            entry_size: 64,
+            max_batch: DEPTH,
+            inline: 32,
+            req_id_64: false,
+            slots: NonNull::new(slots.as_mut_ptr()).unwrap(),
+        };
+        // SAFETY: as large as it says, alive until the end, and nobody else's.
+        let mut queue = unsafe { SendQueue::new(&ring, 1, 1) };
+        let mut produced: usize = 0;
+        for ahead in [0, 1, DEPTH - 2, DEPTH / 2, DEPTH - 1] {
+            assert!((0..ahead).all(|token| write(&mut queue, to, token.into())));
+            complete(&mut queue);
+            produced += usize::from(ahead);
+            for count in [0, 1, DEPTH] {
+                let before = (queue.next, queue.producer, queue.odd, queue.control);
+                queue.begin_batch();
+                for token in 0..count {
+                    assert!(queue.staged() == token && !queue.batch_is_full());
+                    assert!(write(&mut queue, to, token.into()));
+                }
+                assert_eq!((queue.staged(), queue.batch_is_full()), (count, count == DEPTH));
+                assert!(count < DEPTH || !write(&mut queue, to, u64::MAX), "there is no room");
+                assert!(queue.unstage().map(|(token, _)| token).eq(0..u64::from(count)));
+                assert_eq!((queue.staged(), queue.slots.occupied()), (0, 0));
+                assert_eq!((queue.next, queue.producer, queue.odd, queue.control), before);
+            }
+            queue.begin_batch();
+            assert!((0..DEPTH).all(|token| write(&mut queue, to, token.into())));
+            complete(&mut queue);
+            let begin = produced;
+            produced += usize::from(DEPTH);
+            assert_eq!(doorbell.load(Ordering::Relaxed), produced as u32 & 0xFFFF);
+            for nth in begin..produced {
+                let (at, round) = (nth % usize::from(DEPTH), nth / usize::from(DEPTH));
+                let first = words[at * QUADS * WORDS_PER_QUAD].load(Ordering::Relaxed);
+                assert_eq!(first >> 24 & 1, round as Word & 1, "the phase of entry {nth}");
+            }
+        }
+        assert!(cfg!(miri) || produced > 2 * 65536, "the counter of the doorbell wrapped");
+    }
+}

@@ -14,8 +14,8 @@ use crate::{Error, Refused, Token};
 /// Operations that go out together: of any kind, to any peers of the queue pair.
 ///
 /// The device sees nothing of it until [`Batch::submit`]. Dropped, it is as if it never was, except that the
-/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next operation or move,
-/// or a poll that finds nothing.
+/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next operation, batch,
+/// move or arming, or a poll that finds nothing; polls that find something leave it, as many as there are.
 #[must_use = "a batch does nothing until it is submitted, and dropping it drops its slices"]
 pub struct Batch<'q, P: Provider, K> {
     inner: &'q mut Inner<P>,

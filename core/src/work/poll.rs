@@ -28,7 +28,7 @@ impl<P: Provider> Inner<P> {
     }
 
     /// A batch that was forgotten goes out now, or what waits for it would wait for ever; and whatever is staged
-    /// next counts on it, as the doorbell counts entries. A poll that finds something leaves it: the next one will.
+    /// next counts on it, as the doorbell counts entries. Polls that find something leave it, which costs them nothing.
     #[inline(always)]
     pub(crate) fn announce_forgotten(&mut self) {
         if self.send.batch_is_open() {

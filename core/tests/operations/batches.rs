@@ -177,6 +177,49 @@ fn a_forgotten_batch_that_fills_the_queue_goes_out_with_a_poll_though_a_post_was
 }
 
 #[test]
+fn a_forgotten_batch_is_left_by_polls_that_find_something_and_goes_out_with_one_that_does_not() {
+    for then in 0..3 {
+        let (mut a, mut b) = pair();
+        for token in 0..3 {
+            recv(&mut a, token);
+            recv(&mut b, token);
+            b.endpoint.post(b.peer.send_inline(b"before"), Token(9)).unwrap();
+        }
+        (0..3).for_each(|_| drop(sent(&mut b, 9)));
+        let mut batch = a.endpoint.batch();
+        batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
+        mem::forget(batch);
+        assert_eq!(received(&mut a).0, b"before");
+        assert_eq!(received(&mut a).0, b"before");
+        assert_idle(&mut b.endpoint);
+        match then {
+            0 => assert_eq!(received(&mut a).0, b"before"),
+            // Another batch, which is taken back: the first is not.
+            1 => {
+                let mut batch = a.endpoint.batch();
+                batch.push(a.peer.send(slice(&a.pd, b"aborted").1), Token(2)).unwrap();
+                let mut back = Vec::new();
+                batch.abort(|token, buffers| back.push((token.0, buffers.bytes())));
+                assert_eq!(back, [(2, 7)]);
+            }
+            _ => drop(a.endpoint.batch()),
+        }
+        assert_eq!(a.endpoint.in_flight(), if then == 0 { 1 } else { 2 });
+        if then == 0 {
+            assert_idle(&mut b.endpoint);
+            assert!(a.endpoint.poll().is_none(), "it goes out here");
+        }
+        assert_eq!(received(&mut b).0, b"forgotten");
+        if then > 0 {
+            assert_eq!(received(&mut a).0, b"before");
+        }
+        assert_eq!(&sent(&mut a, 1).take_slice().unwrap()[..], b"forgotten");
+        assert_idle(&mut a.endpoint);
+        assert_idle(&mut b.endpoint);
+    }
+}
+
+#[test]
 fn r18_a_batch_ends_at_what_one_doorbell_may_announce() {
     let limits = Limits { max_batch: 3, ..LIMITS };
     let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA).limits(limits), Depth::new(8, 8)).unwrap();
