@@ -18,7 +18,7 @@ use crate::pci::DOORBELL_REGION;
 const PAGE_SIZES: u64 = !0xFFF;
 /// Gigabits a second that the link is said to have.
 const LINK: u16 = 100;
-/// The last 16 bytes of an entry's 96 in the driver's own text, and no more.
+/// Bytes of the text by which a driver names its system.
 const HOST_TEXT: usize = 128;
 
 const FEATURES: [u8; 8] = [
