@@ -129,7 +129,7 @@ pub fn guest(data: &[u8]) -> Reached {
         steps += 1;
         let command = match step % 9 {
             0 => {
-                let at = u64::from(input.byte()) % 0x80 & !3;
+                let at = (u64::from(input.byte()) % 0x80) & !3;
                 // The card may be told anything, but what reads into memory that it was given is this driver's.
                 driver.write(at, number(&mut input) as u32);
                 usable = false;
