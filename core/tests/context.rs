@@ -37,5 +37,6 @@ fn a_side_of_a_pair_waits_for_its_next_event() {
     a.endpoint.post(a.peer.send(zeros(&a.pd, 8)), Token(2)).unwrap();
     assert_eq!(a.wait().map(|event| event.token()), Some(Some(Token(2))));
     assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 8));
-    assert!(b.wait().is_none(), "nothing more comes");
+    // A hundred thousand polls take Miri some minutes.
+    assert!(cfg!(miri) || b.wait().is_none(), "nothing more comes");
 }
