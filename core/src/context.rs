@@ -200,7 +200,7 @@ impl<P: Provider> ProtectionDomain<P> {
     /// # Errors
     /// As [`ProtectionDomain::register`]; [`Error::PageOffset`].
     pub fn register_with<M: DmaBuf>(&self, memory: M, options: RegisterOptions) -> Result<Registered<M>, Refused<M>> {
-        self.reg_mr(memory, &options.init(Access::LOCAL_WRITE), 1).map(Region::new)
+        self.reg_mr(memory, &options.init(Access::LOCAL_WRITE, false), 1).map(Region::new)
     }
 
     /// Registers memory that peers may reach, as `A` says, by the grants that they are given.
@@ -230,7 +230,7 @@ impl<P: Provider> ProtectionDomain<P> {
         if let Err(error) = access.check(self.provider.device_id()) {
             return Err(Refused::new(memory, error));
         }
-        self.reg_mr(memory, &options.init(A::ACCESS), M::View::SHARED_ALIGN).map(Exposed::new)
+        self.reg_mr(memory, &options.init(A::ACCESS, true), M::View::SHARED_ALIGN).map(Exposed::new)
     }
 
     fn reg_mr<M: DmaBuf>(&self, memory: M, init: &MrInit, align: usize) -> Result<Mr, Refused<M>> {
@@ -248,8 +248,8 @@ impl<P: Provider> ProtectionDomain<P> {
         };
         let result = match refusal {
             Some(error) => Err((memory, error)),
-            // SAFETY: a `DmaBuf` is valid until it is given back and reached through nothing else; with a remote
-            // right it becomes an `Exposed`, which uses atomics only.
+            // SAFETY: a `DmaBuf` is valid until it is given back and reached through nothing else; shared it
+            // becomes an `Exposed`, which uses atomics only.
             None => unsafe { self.provider.reg_mr(&self.pd, memory, init) },
         };
         result.map_err(|(memory, error)| {

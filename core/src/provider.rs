@@ -98,8 +98,8 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     ///
     /// # Safety
     /// `memory` is valid for reads and writes of its length until it is given back, and reached by nothing
-    /// else but through the region, atomically where the access has a remote right; by the device alone if it is not
-    /// visible.
+    /// else but through the region, atomically where it is shared or the access has a remote right; by the device alone
+    /// if it is not visible.
     unsafe fn reg_mr(&self, pd: &Self::Pd, memory: RawMemory, init: &MrInit) -> Result<Mr, (RawMemory, Error)>;
 
     /// What registration in a domain cost so far, where the provider counts; its time, where it has a clock.
@@ -188,12 +188,15 @@ pub struct MrInit {
     pub access: Access,
     /// Where the device is to see the first byte: what the owner says, or its address, if nothing is said here.
     pub iova: Option<u64>,
+    /// It is reached by others while operations on it are in flight, all of them by atomic words: so it is exposed, whatever
+    /// the rights are.
+    pub shared: bool,
 }
 
 impl MrInit {
     /// These rights, at the address that the owner of the memory knows it by.
     pub const fn new(access: Access) -> Self {
-        Self { access, iova: None }
+        Self { access, iova: None, shared: false }
     }
 
     /// Where the device will see the first byte of `memory`, on a machine with pages of so many bytes, a power of two.

@@ -116,10 +116,10 @@ impl RegisterOptions {
         self
     }
 
-    pub(crate) fn init(self, rights: Access) -> MrInit {
+    pub(crate) fn init(self, rights: Access, shared: bool) -> MrInit {
         let rights = if self.read_only { rights.difference(Access::LOCAL_WRITE) } else { rights };
         let access = if self.relaxed_ordering { rights | Access::RELAXED_ORDERING } else { rights };
-        MrInit { access, iova: self.iova }
+        MrInit { access, iova: self.iova, shared }
     }
 }
 

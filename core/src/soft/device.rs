@@ -326,7 +326,7 @@ unsafe impl Provider for SoftDevice {
         }
         match init.place(&memory, PAGE) {
             // SAFETY: by the caller's word.
-            Ok(iova) => unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, init.access) },
+            Ok(iova) => unsafe { objects::register(&self.owner, self.nic, pd.index, memory, iova, init) },
             Err(error) => Err((memory, error)),
         }
     }

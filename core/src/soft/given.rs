@@ -15,7 +15,7 @@ use crate::Provider;
 use crate::flags::Access;
 use crate::memory::{Mr, RawMemory};
 use crate::ring::AtomicWord;
-use crate::{CqInit, Error, QpInit, Verb};
+use crate::{CqInit, Error, MrInit, QpInit, Verb};
 
 /// Where a completion queue is: `entries`, rounded up to a power of two, of 16 bytes, or of 32 if
 /// [`CqInit::sgid`], and its doorbell if it is to raise events.
@@ -103,7 +103,7 @@ impl SoftDevice {
             return Err((memory, error));
         }
         // SAFETY: by the caller's word.
-        unsafe { objects::register(self.wire(), self.nic(), pd.index(), memory, iova, access) }
+        unsafe { objects::register(self.wire(), self.nic(), pd.index(), memory, iova, &MrInit::new(access)) }
     }
 
     /// [`Provider::progress`]; whether the device did anything. False also where somebody else drives it just now.

@@ -10,6 +10,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use crate::MrInit;
 use crate::flags::Access;
 use crate::memory::{RawMemory, RawParts, load, store};
 use crate::ring::{AtomicWord, Word};
@@ -37,10 +38,10 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    pub(super) fn of(access: Access, mover: Option<Mover>) -> Self {
+    pub(super) fn of(init: &MrInit, mover: Option<Mover>) -> Self {
         match mover {
             Some(mover) => Self::Moved(mover),
-            None if access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) => Self::Words,
+            None if init.shared || init.access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE) => Self::Words,
             None => Self::Plain,
         }
     }

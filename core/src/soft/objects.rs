@@ -17,7 +17,7 @@ use super::wire::{Guard, Owner};
 use crate::flags::Access;
 use crate::memory::{Mr, MrAttr, MrObject, RawMemory, Release};
 use crate::peer::{Ah, AhAttr, AhObject};
-use crate::{Error, Gid, LKey, Limit, RKey, Verb};
+use crate::{Error, Gid, LKey, Limit, MrInit, RKey, Verb};
 
 /// An object, and behind it how to find the way back from its address.
 #[repr(C)]
@@ -99,10 +99,11 @@ pub(super) unsafe fn register(
     pd: u16,
     memory: RawMemory,
     iova: u64,
-    access: Access,
+    init: &MrInit,
 ) -> Result<Mr, (RawMemory, Error)> {
+    let access = init.access;
     let mut state = owner.lock();
-    let reach = Reach::of(access, state.config.mover);
+    let reach = Reach::of(init, state.config.mover);
     if !memory.is_visible() && !matches!(reach, Reach::Moved(_)) {
         return Err((memory, Error::OpaqueMemory));
     }

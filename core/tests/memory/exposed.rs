@@ -1,6 +1,6 @@
 //! Memory that peers reach.
 
-use efa_core::memory::{Arena, Buffer, RemoteRead, RemoteReadWrite, RemoteWrite};
+use efa_core::memory::{Arena, Buffer, ByMessages, RemoteRead, RemoteReadWrite, RemoteWrite};
 use efa_core::ring::Word;
 use efa_core::status::CompletionStatus;
 use efa_core::work::Event;
@@ -112,6 +112,30 @@ fn exposed_memory_is_a_source_and_a_target_of_its_own_side() {
     assert!(matches!(done.buffers.next(), Some(Buffer::Exposed(part)) if part.len() == 12));
     ours.copy_out(100, &mut bytes).unwrap();
     assert_eq!(&bytes, b"from exposed");
+}
+
+#[test]
+fn r16_what_is_exposed_to_messages_alone_is_looked_at_while_the_device_writes_it() {
+    let (mut a, mut b) = pair();
+    let memory = page::<_, ByMessages>(&b.ctx, &b.pd);
+    // Two receives into the same bytes, and a third side that looks at them: each by atomic words, as Miri sees.
+    for token in 1..3 {
+        b.endpoint.post_recv(memory.part(8..24).unwrap(), Token(token)).unwrap();
+        a.endpoint.post(a.peer.send_inline(&[7; 16]), Token(0)).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut seen = [0; 16];
+            while seen != [7; 16] {
+                memory.copy_out(8, &mut seen).unwrap();
+                assert!(seen.iter().all(|byte| [0, 7].contains(byte)));
+                std::thread::yield_now();
+            }
+        });
+        (0..2).for_each(|_| drop(wait(&mut a.endpoint)));
+        (0..2).for_each(|_| drop(wait(&mut b.endpoint)));
+    });
+    drop(memory.revoke());
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn where_memory_is_to_be_seen_follows_from_its_kind_and_from_what_is_asked() {
         let memory = RawMemory::new(Gpu(memory, kind));
         let base = memory.parts().base.addr().get() as u64;
         assert_eq!((memory.kind(), memory.is_visible()), (kind, false));
-        (MrInit { access: Access::LOCAL_WRITE, iova }.place(&memory, page), base)
+        (MrInit { iova, ..MrInit::new(Access::LOCAL_WRITE) }.place(&memory, page), base)
     };
     let (natural, base) = place(MemoryKind::Ordinary, None, 4096);
     assert_eq!(natural, Ok(base));
