@@ -141,7 +141,8 @@ impl Guest {
     /// Where they do not, or are not aligned to 64 bytes.
     pub fn place(&self, at: u64, len: usize) -> Result<Place, Unmapped> {
         let (memory, offset) = self.find(at, true)?;
-        if memory.size() - offset < len || !at.is_multiple_of(64) {
+        // Mappings begin at pages: so far into one is so aligned.
+        if memory.size() - offset < len || !offset.is_multiple_of(64) {
             return Err(Unmapped { at });
         }
         Ok(Place { memory, offset })
