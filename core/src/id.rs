@@ -88,10 +88,16 @@ impl PdId {
         next(&LAST, Limit::ProtectionDomains).map(Self)
     }
 
-    /// 0 if both are the same.
+    /// As a number, to be compared together with others.
     #[inline(always)]
-    pub(crate) fn differs(self, other: Self) -> u32 {
-        self.0 ^ other.0
+    pub(crate) fn bits(self) -> u64 {
+        self.0.into()
+    }
+
+    /// What [`PdId::bits`] is in the lower half of.
+    #[inline(always)]
+    pub(crate) fn in_bits(bits: u64) -> Self {
+        Self(bits as u32)
     }
 }
 

@@ -289,7 +289,7 @@ impl RawBuffer {
         // SAFETY: from `Mr::into_raw` in `new`, and used once by the caller's word.
         let mr = unsafe { Mr::from_raw(self.mr) };
         // SAFETY: these are the bytes of the slice that was posted, used once.
-        unsafe { Slice::of(mr, self.addr, self.len() as usize) }
+        unsafe { Slice::posted(mr, self.addr, self.length_and_key) }
     }
 
     /// Bytes.

@@ -197,6 +197,16 @@ impl<V> ExposedPart<V> {
         self.pd
     }
 
+    /// The lower half of its length.
+    pub(crate) fn length(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// 0 if it is of that domain and its length has 32 bits.
+    pub(crate) fn differs(&self, pd: PdId) -> u64 {
+        self.pd.bits() ^ pd.bits() | self.len as u64 >> 32
+    }
+
     /// What its region was registered for.
     pub fn access(&self) -> Access {
         self.mr.attr().access

@@ -106,6 +106,16 @@ impl Frozen {
         self.pd
     }
 
+    /// The lower half of its length.
+    pub(crate) fn length(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// 0 if it is of that domain and its length has 32 bits.
+    pub(crate) fn differs(&self, pd: PdId) -> u64 {
+        self.pd.bits() ^ pd.bits() | self.len as u64 >> 32
+    }
+
     /// The form in flight and the range's index; the length was checked to fit.
     pub(crate) fn into_raw(self) -> (RawBuffer, u8) {
         let range = self.range;

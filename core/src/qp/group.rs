@@ -15,7 +15,7 @@ use super::{
 use crate::error::Limit;
 use crate::flags::QpAttrMask;
 use crate::provider::{CqInit, Provider};
-use crate::ring::{CompletionQueue, Serves, Taken};
+use crate::ring::{CompletionQueue, Consumed, Serves, Taken};
 use crate::work::{Batch, Event, Operation, RecvTarget};
 use crate::{Arms, Caps, Error, Qkey, Refused, Token};
 
@@ -198,27 +198,19 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             return self.poll_ready();
         }
         let event = self.poll_ready();
-        self.provider.consumed(&self.cq, self.queue.consumed());
+        self.tell_consumed();
         event
     }
 
     #[inline(always)]
-    fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
-        if P::BY_CALLS && self.by_calls {
-            return self.poll_by_calls();
+    fn tell_consumed(&mut self) {
+        if P::HAS_CQ_DOORBELL {
+            self.provider.consumed(&self.cq, self.queue.consumed());
         }
-        self.poll_collected()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn poll_by_calls(&mut self) -> Option<(MemberId, Event)> {
-        self.collect();
-        self.poll_collected()
     }
 
     #[inline(always)]
-    fn poll_collected(&mut self) -> Option<(MemberId, Event)> {
+    fn poll_ready(&mut self) -> Option<(MemberId, Event)> {
         let Some(seen) = self.queue.peek() else { return self.nothing() };
         let taken = self.queue.consume(seen, || {});
         if let Some(entry) = self.queue.plain(taken).filter(|_| self.left_over == 0) {
@@ -246,15 +238,41 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
 
     #[inline(always)]
     fn nothing(&mut self) -> Option<(MemberId, Event)> {
+        if P::BY_CALLS && self.by_calls {
+            return self.look_again();
+        }
         self.left_over = 0;
         self.announce_forgotten();
         None
     }
 
+    /// After a poll that found nothing, where completions are to be asked for.
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self) -> Option<(MemberId, Event)> {
+        let next = self.collected()?;
+        self.route_or_next(next)
+    }
+
+    /// What is in its completion queue now that it seemed to be empty.
+    fn collected(&mut self) -> Option<Consumed> {
+        self.announce_forgotten();
+        self.collect();
+        let next = self.queue.next();
+        if next.is_none() {
+            self.left_over = 0;
+        }
+        next
+    }
+
     /// What is no plain completion of a member that is where it is looked for first; if it is nothing, what comes next.
     #[inline(never)]
     fn any_or_next(&mut self, taken: Taken) -> Option<(MemberId, Event)> {
-        let mut next = self.queue.decoded(taken);
+        self.route_or_next(self.queue.decoded(taken))
+    }
+
+    /// What was consumed, or what comes next.
+    fn route_or_next(&mut self, mut next: Consumed) -> Option<(MemberId, Event)> {
         loop {
             self.left_over = self.left_over.saturating_sub(1);
             match self.route(next.entry.qpn()).map(|index| (index, self.members.get_mut(index))) {
@@ -267,10 +285,10 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
                 }
                 _ => self.stale = self.stale.saturating_add(1),
             }
-            match self.queue.next() {
-                Some(consumed) => next = consumed,
-                None => return self.nothing(),
-            }
+            next = match self.queue.next() {
+                Some(consumed) => consumed,
+                None => self.collected()?,
+            };
         }
     }
 
@@ -314,7 +332,7 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             let Some((whose, event)) = self.poll_ready() else { break };
             sink(whose, event);
         }
-        self.provider.consumed(&self.cq, self.queue.consumed());
+        self.tell_consumed();
         let mut ended = self.end(member)?;
         let reclaimed = ended.in_flight();
         while let Some(event) = ended.reclaim() {

@@ -26,8 +26,6 @@ pub(crate) struct Inner<P: Provider> {
     pub(crate) recv: RecvQueue,
     pub(crate) completions: Completions,
     pub(crate) identity: Identity,
-    /// Whether operations go by a library's calls.
-    by_calls: bool,
     /// Whether receive completions have room for the sender's GID.
     pub(crate) reports_gid: bool,
     pub(crate) provider: P,
@@ -108,7 +106,10 @@ impl<P: Provider> Inner<P> {
         // SAFETY: by the provider's contract ring and doorbell are this queue pair's alone and valid until it is
         // destroyed, after which they are not used, and slots while its handle lives, which `Handles` keeps longer than
         // this.
-        let send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
+        let mut send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
+        if by_calls(provider) {
+            send.go_by_calls();
+        }
         // SAFETY: likewise.
         let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };
         let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
@@ -138,7 +139,6 @@ impl<P: Provider> Inner<P> {
                 // The length in a completion, with the header, has 16 bits.
                 max_msg: limits.max_msg_size.min(u32::from(u16::MAX - u16::from(K::TYPE.header()))),
             },
-            by_calls: by_calls(provider),
             reports_gid: recv_ring.reports_gid(),
             provider: provider.clone(),
             cause: None,
@@ -163,7 +163,7 @@ impl<P: Provider> Inner<P> {
     /// Whether operations go by a library's calls.
     #[inline(always)]
     pub(crate) fn goes_by_calls(&self) -> bool {
-        P::BY_CALLS && self.by_calls
+        P::BY_CALLS && self.send.is_by_calls()
     }
 
     /// Hands on what was announced, where that takes calls.
@@ -182,8 +182,14 @@ impl<P: Provider> Inner<P> {
 
     /// Announces the one operation that was written.
     #[inline(always)]
-    pub(crate) fn announce_send(&mut self) {
-        self.send.announce();
+    pub(crate) fn announce_one(&mut self) {
+        if self.send.is_by_itself() { self.send.announce() } else { self.announce_one_and_more() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn announce_one_and_more(&mut self) {
+        self.send.announce_last();
         self.hand_on();
     }
 

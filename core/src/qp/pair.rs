@@ -254,7 +254,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         P: Arms,
     {
         self.inner.arm()?;
-        Ok(self.inner.poll::<K>())
+        Ok(self.poll())
     }
 
     /// The first failure that was not a flush, whose consequences the flushes that follow are (R40), or the one by
@@ -397,7 +397,7 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanReceive,
     {
-        !self.inner.recv.is_full()
+        !self.inner.recv.slots().is_full()
     }
 }
 

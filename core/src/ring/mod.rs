@@ -18,7 +18,7 @@ mod slots;
 mod word;
 
 pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Seen, Serves, Taken};
-pub(crate) use recv::RecvQueue;
+pub(crate) use recv::{RecvPlace, RecvQueue};
 pub(crate) use send::{SendParts, SendQueue};
 pub use slots::Slot;
 pub(crate) use slots::{Finished, InFlight, Slots};

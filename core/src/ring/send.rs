@@ -33,8 +33,8 @@ pub(crate) struct SendQueue {
     /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
     life: Quad,
     slots: Slots,
-    /// Whether a batch was begun, and neither announced nor taken back.
-    open: bool,
+    /// What is to be seen to beside the ring: [`OPEN`], [`BY_CALLS`].
+    beside: u8,
     /// What `producer` is once one doorbell can announce no more of it.
     batch_end: u16,
     /// The slot of its first entry.
@@ -47,6 +47,11 @@ pub(crate) struct SendQueue {
 
 // SAFETY: the ring and the doorbell are this queue's alone on this side, and atomic.
 unsafe impl Send for SendQueue {}
+
+/// A batch was begun, and neither announced nor taken back.
+const OPEN: u8 = 1;
+/// Operations go by a library's calls.
+const BY_CALLS: u8 = 2;
 
 /// An entry without request id, phase and fixed bits, and the buffers that it names.
 pub(crate) struct SendParts<'p, D> {
@@ -101,7 +106,7 @@ impl SendQueue {
             odd: false,
             life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
             slots,
-            open: false,
+            beside: 0,
             batch_end: 0,
             first: 0,
             max_batch: ring.max_batch,
@@ -125,13 +130,30 @@ impl SendQueue {
     /// Whether a batch was begun, and neither announced nor taken back.
     #[inline(always)]
     pub(crate) fn batch_is_open(&self) -> bool {
-        self.open
+        self.beside & OPEN != 0
+    }
+
+    /// Whether operations go by a library's calls.
+    #[inline(always)]
+    pub(crate) fn is_by_calls(&self) -> bool {
+        self.beside & BY_CALLS != 0
+    }
+
+    /// Neither: what is written needs no more than its doorbell.
+    #[inline(always)]
+    pub(crate) fn is_by_itself(&self) -> bool {
+        self.beside == 0
+    }
+
+    /// From now on operations go by a library's calls.
+    pub(crate) fn go_by_calls(&mut self) {
+        self.beside |= BY_CALLS;
     }
 
     /// Entries of the batch that no doorbell has announced yet.
     #[inline(always)]
     pub(crate) fn staged(&self) -> u16 {
-        if self.open { self.producer.wrapping_sub(self.batch_end).wrapping_add(self.max_batch) } else { 0 }
+        if self.batch_is_open() { self.producer.wrapping_sub(self.batch_end).wrapping_add(self.max_batch) } else { 0 }
     }
 
     pub(crate) fn max_batch(&self) -> u16 {
@@ -194,28 +216,43 @@ impl SendQueue {
     /// Begins a batch, before which none is staged.
     pub(crate) fn begin_batch(&mut self) {
         self.first = self.slots.next();
-        (self.open, self.batch_end) = (true, self.producer.wrapping_add(self.max_batch));
+        self.beside |= OPEN;
+        self.batch_end = self.producer.wrapping_add(self.max_batch);
     }
 
     /// Announces what was written.
     #[inline(always)]
     pub(crate) fn announce(&mut self) {
+        self.ring_doorbell(self.producer);
+    }
+
+    #[inline(always)]
+    fn ring_doorbell(&mut self, producer: u16) {
         // SAFETY: valid by `new`'s contract.
         let doorbell = unsafe { self.doorbell.as_ref() };
-        ring_send_doorbell(doorbell, self.producer.into());
+        ring_send_doorbell(doorbell, producer.into());
+    }
+
+    /// Announces what was written last, after a batch that was forgotten: by two doorbells, as one may announce no more than
+    /// that (R18).
+    pub(crate) fn announce_last(&mut self) {
+        if self.batch_is_open() {
+            self.ring_doorbell(self.producer.wrapping_sub(1));
+        }
+        self.announce_staged();
     }
 
     /// Announces the batch.
     #[inline(always)]
     pub(crate) fn announce_staged(&mut self) {
         self.announce();
-        self.open = false;
+        self.beside &= !OPEN;
     }
 
     /// Takes the batch back, which the device has not seen, first to last.
     pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
         let count = self.staged();
-        self.open = false;
+        self.beside &= !OPEN;
         let at = self.at();
         self.producer = self.producer.wrapping_sub(count);
         if at < usize::from(count) {
@@ -287,7 +324,7 @@ impl SendQueue {
         }
         (self.control, self.odd) = (control_bits(&self.slots, false), false);
         (self.next, self.producer) = (self.base, 0);
-        self.open = false;
+        self.beside &= !OPEN;
         self.reopen();
     }
 }

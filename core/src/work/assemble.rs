@@ -184,25 +184,24 @@ fn check_owner(to: &PeerCore, qp: &Identity) -> Result<(), Error> {
 #[inline(always)]
 fn check_source<S: SendSource>(source: &S, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
     check_owner(to, qp)?;
-    if let Some(of) = source.foreign_to(qp.pd) {
-        return Err(Error::ForeignDomain { of, domain: qp.pd });
+    let above = |asked| Error::AboveLimit { what: Limit::MessageBytes, asked, limit: to.max_msg };
+    if source.differs(qp.pd) != 0 {
+        return Err(match source.foreign_to(qp.pd) {
+            Some(of) => Error::ForeignDomain { of, domain: qp.pd },
+            None => above(source.total()),
+        });
     }
     if S::BUFFERS > 1 && S::BUFFERS > qp.max_buffers {
         let (asked, limit) = (S::BUFFERS.into(), qp.max_buffers.into());
         return Err(Error::AboveLimit { what: Limit::SendBuffers, asked, limit });
     }
-    let (asked, limit) = (source.total() as u64, to.max_msg);
-    if asked > limit {
-        return Err(Error::AboveLimit { what: Limit::MessageBytes, asked, limit });
-    }
-    Ok(())
+    if source.total() > to.max_msg { Err(above(source.total())) } else { Ok(()) }
 }
 
 #[inline(always)]
 fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Identity) -> Result<(), Error> {
     // All that must be equal in one, before anything else: what is compared needs no register after that.
-    let wrong = (to.owner ^ qp.id) | local.domain().differs(qp.pd);
-    if u64::from(wrong) | foreign(remote, to) != 0 {
+    if u64::from(to.owner ^ qp.id) | local.differs(qp.pd) | foreign(remote, to) != 0 {
         check_owner(to, qp)?;
         if local.domain() != qp.pd {
             return Err(Error::ForeignDomain { of: local.domain(), domain: qp.pd });
@@ -210,7 +209,7 @@ fn check_rdma<B: OneBuffer>(local: &B, remote: &Remote, to: &PeerCore, qp: &Iden
         check_remote_len(local.bytes() as u64, remote, qp)?;
         return Err(Error::WindowOfAnotherPeer);
     }
-    check_remote_len(local.bytes() as u64, remote, qp)
+    check_remote_len(local.length().into(), remote, qp)
 }
 
 #[inline(always)]
@@ -257,7 +256,7 @@ fn rdma_parts<E: EntrySize, I: Immediate, B: OneBuffer>(
     remote: Remote,
     buffer: B,
 ) -> Parts<'_, E> {
-    let remote = [length_and_key(buffer.bytes() as u32, remote.rkey.0), remote.addr];
+    let remote = [length_and_key(buffer.length(), remote.rkey.0), remote.addr];
     let raw = Raw::one(buffer);
     let [local, _] = raw.buffers;
     let data = [remote[0], remote[1], local.length_and_key, local.addr];

@@ -47,8 +47,7 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
         if let Err(error) = operation.check(&self.inner.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        let staged = self.inner.send.write(token.0, operation.into_parts());
-        debug_assert!(staged, "there was room");
+        self.inner.write::<K, O>(operation, token);
         Ok(())
     }
 

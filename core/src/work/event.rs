@@ -173,6 +173,7 @@ impl Event {
     }
 
     /// Its buffers; none for an unsolicited arrival.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
         match self {
             Self::Sent(done) | Self::Written(done) | Self::Read(done) => done.buffers,

@@ -37,50 +37,9 @@ impl<P: Provider> Inner<P> {
         }
     }
 
-    /// The end of a poll that found nothing. Each call that it makes is its last, which costs no registers.
-    #[inline(always)]
-    fn nothing(&mut self) -> Option<Event> {
-        if self.send.batch_is_open() {
-            return self.nothing_but_forgotten();
-        }
-        None
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn nothing_but_forgotten(&mut self) -> Option<Event> {
-        self.announce_forgotten();
-        None
-    }
-
-    /// The same where more is announced next, which is handed on together with it: a call in the middle of a post would cost
-    /// it registers.
-    #[inline(always)]
-    pub(super) fn ring_forgotten(&mut self) {
-        if self.send.batch_is_open() {
-            self.send.announce_staged();
-        }
-    }
-
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
     pub(crate) fn poll_ready<K: QpKind>(&mut self) -> Option<Event> {
-        if self.goes_by_calls() {
-            return self.poll_by_calls::<K>();
-        }
-        self.poll_collected::<K>()
-    }
-
-    /// Apart, as a call before what follows would cost it registers; and as this ends with the call, it costs none.
-    #[cold]
-    #[inline(never)]
-    fn poll_by_calls<K: QpKind>(&mut self) -> Option<Event> {
-        self.collect();
-        self.poll_collected::<K>()
-    }
-
-    #[inline(always)]
-    fn poll_collected<K: QpKind>(&mut self) -> Option<Event> {
         let Completions { send, recv, sends_first, .. } = &mut self.completions;
         if *sends_first {
             if let Some(seen) = send.peek() {
@@ -99,7 +58,8 @@ impl<P: Provider> Inner<P> {
                 return self.next_send(seen);
             }
         }
-        self.nothing()
+        // Each call from here on is the last that is made, which costs no registers.
+        if self.send.is_by_itself() { None } else { self.poll_on() }
     }
 
     /// Of its own send queue, what was seen; if it is nothing, what comes next.
@@ -116,6 +76,21 @@ impl<P: Provider> Inner<P> {
             }
         }
         self.next_rdma(taken)
+    }
+
+    /// Of its own receive queue, or of that for both, what was seen; if it is nothing, what comes next.
+    #[inline(always)]
+    fn next_recv<K: QpKind>(&mut self, seen: Seen) -> Option<Event> {
+        let Completions { recv, are, sends_first, .. } = &mut self.completions;
+        let taken = recv.consume(seen, || *sends_first = true);
+        let header = K::TYPE.header();
+        if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two)
+            && let Some(receive) = self.recv.in_flight(entry.req_id())
+            && is_plain(&entry, &receive, header)
+        {
+            return Some(received(&entry, receive, header));
+        }
+        self.any_or_next::<K>(taken)
     }
 
     /// Of its own send queue, what is no good SEND.
@@ -135,20 +110,6 @@ impl<P: Provider> Inner<P> {
             return Some(read(operation));
         }
         self.odd_send_or_next(entry, good)
-    }
-
-    /// Of its own receive queue, or of that for both, what was seen; if it is nothing, what comes next.
-    #[inline(always)]
-    fn next_recv<K: QpKind>(&mut self, seen: Seen) -> Option<Event> {
-        let Completions { recv, are, sends_first, .. } = &mut self.completions;
-        let taken = recv.consume(seen, || *sends_first = true);
-        if let Some(entry) = recv.plain(taken).filter(|_| *are == Are::Two)
-            && let Some(receive) = self.recv.in_flight(entry.req_id())
-            && is_plain(&entry, &receive, K::TYPE.header())
-        {
-            return Some(received(&entry, receive, K::TYPE.header()));
-        }
-        self.any_or_next::<K>(taken)
     }
 
     /// Of its own send queue, what does not end an operation well; if it is nothing, what comes next.
@@ -177,8 +138,9 @@ impl<P: Provider> Inner<P> {
         }
     }
 
-    /// After a completion of nothing.
+    /// What comes next, however long that takes.
     #[cold]
+    #[inline(never)]
     fn poll_on(&mut self) -> Option<Event> {
         loop {
             let event = match self.completions.recv.next() {
@@ -186,16 +148,24 @@ impl<P: Provider> Inner<P> {
                 None => match self.completions.send.next() {
                     Some(Consumed { entry, good: true }) => self.good(entry, Rest::NONE),
                     Some(Consumed { entry, good: false }) => self.odd_send(entry),
-                    None => {
-                        self.announce_forgotten();
-                        return None;
-                    }
+                    None if self.collects_more() => continue,
+                    None => return None,
                 },
             };
             if event.is_some() {
                 return event;
             }
         }
+    }
+
+    /// Whether there is more in its completion queues, which seemed to be empty.
+    fn collects_more(&mut self) -> bool {
+        self.announce_forgotten();
+        if !self.goes_by_calls() {
+            return false;
+        }
+        self.collect();
+        !(self.completions.recv.is_empty() && self.completions.send.is_empty())
     }
 
     /// Of its own receive queue, or of that for both, what was consumed.
@@ -214,21 +184,21 @@ impl<P: Provider> Inner<P> {
         if good { self.good(entry, queue.rest()) } else { self.odd(entry, queue.rest()) }
     }
 
-    /// A plain completion of this queue pair, of either queue, in what `wrap` makes of the event; `None` if it is another
-    /// one, or of nothing: then nothing was done.
+    /// A plain completion of this queue pair, of either queue, as what `make` makes of its event; `None` if it is another one,
+    /// or of nothing: then nothing was done.
     #[inline(always)]
-    pub(crate) fn plain<K: QpKind, R>(&mut self, entry: &Entry, wrap: impl FnOnce(Event) -> R) -> Option<R> {
+    pub(crate) fn plain<K: QpKind, R>(&mut self, entry: &Entry, make: impl FnOnce(Event) -> R) -> Option<R> {
         let kind = entry.flags() & flags::QUEUE_MASK;
         if kind == flags::QUEUE_SEND {
             let operation = self.send.current(entry, control1::OP_SEND)?;
-            return Some(wrap(sent(operation)));
+            return Some(make(sent(operation)));
         }
         if kind != flags::QUEUE_RECV {
             return None;
         }
         let receive = self.recv.current(entry.req_id())?;
         let header = K::TYPE.header();
-        if is_plain(entry, &receive, header) { Some(wrap(received(entry, receive, header))) } else { None }
+        if is_plain(entry, &receive, header) { Some(make(received(entry, receive, header))) } else { None }
     }
 
     /// A success of this queue pair, of either queue.

@@ -8,7 +8,8 @@ use crate::caps::sealed::Sealed;
 use crate::error::Limit;
 use crate::provider::Provider;
 use crate::qp::{CanReceive, CanSend, Inner, Member, QpKind, QueuePair, State};
-use crate::{Error, Refused, Token};
+use crate::ring::RecvPlace;
+use crate::{Error, PdId, Refused, Token};
 
 /// A receive descriptor's length has 16 bits (R12).
 const MAX_RECV: usize = 65_535;
@@ -69,11 +70,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         if let Err(error) = operation.check(&self.inner.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        self.inner.ring_forgotten();
-        let parts = operation.into_parts();
-        let written = self.inner.send.write(token.0, parts);
-        debug_assert!(written, "there was room");
-        self.inner.announce_send();
+        self.inner.write::<K, O>(operation, token);
+        self.inner.announce_one();
         Ok(())
     }
 
@@ -106,7 +104,14 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanReceive,
     {
-        self.inner.stage_recv::<K, T>(target, token)?;
+        let (max_buffers, domain) = (self.inner.recv.max_buffers(), self.inner.identity.pd);
+        match self.inner.recv.place() {
+            Some(place) => stage::<K, T>(place, max_buffers, domain, target, token)?,
+            None => {
+                let in_flight = self.inner.recv.slots().occupied().into();
+                return Err(Refused::new(target, Error::RecvQueueFull { in_flight }));
+            }
+        }
         self.inner.announce_recvs();
         Ok(())
     }
@@ -124,10 +129,11 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     where
         S: CanReceive,
     {
+        let (max_buffers, domain) = (self.inner.recv.max_buffers(), self.inner.identity.pd);
         let mut staged = StagedRecvs { inner: &mut self.inner, count: 0 };
-        while !staged.inner.recv.is_full() {
+        while let Some(place) = staged.inner.recv.place() {
             let Some((target, token)) = list.next() else { break };
-            if let Err(refused) = staged.inner.stage_recv::<K, T>(target, token) {
+            if let Err(refused) = stage::<K, T>(place, max_buffers, domain, target, token) {
                 return Err(refused.map(|target| (target, token)));
             }
             staged.count += 1;
@@ -152,6 +158,13 @@ impl<P: Provider> Drop for StagedRecvs<'_, P> {
 }
 
 impl<P: Provider> Inner<P> {
+    /// Writes an operation for which there is room.
+    #[inline(always)]
+    pub(super) fn write<K: QpKind, O: Operation<K>>(&mut self, operation: O, token: Token) {
+        let written = self.send.write(token.0, operation.into_parts());
+        debug_assert!(written, "there was room");
+    }
+
     #[cold]
     pub(super) fn why_full(&self) -> Error {
         if self.send.has_failed() {
@@ -159,32 +172,34 @@ impl<P: Provider> Inner<P> {
         }
         Error::QueueFull { in_flight: self.send.slots().occupied().into() }
     }
+}
 
-    #[inline(always)]
-    fn stage_recv<K: QpKind, T: RecvTarget>(&mut self, target: T, token: Token) -> Result<(), Refused<T>> {
-        if self.recv.is_full() {
-            let error = Error::RecvQueueFull { in_flight: self.recv.slots().occupied().into() };
-            return Err(Refused::new(target, error));
-        }
-        if let Some(of) = target.foreign_to(self.identity.pd) {
-            return Err(Refused::new(target, Error::ForeignDomain { of, domain: self.identity.pd }));
-        }
-        if target.longest() > MAX_RECV {
-            let (asked, limit) = (target.longest() as u64, MAX_RECV as u64);
-            return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBytes, asked, limit }));
-        }
-        if T::BUFFERS > 1 && T::BUFFERS > self.recv.max_buffers() {
-            let (asked, limit) = (T::BUFFERS.into(), self.recv.max_buffers().into());
-            return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
-        }
-        let header = usize::from(K::TYPE.header());
-        if target.total() < header {
-            let (asked, limit) = (target.total() as u64, header as u64);
-            return Err(Refused::new(target, Error::BelowLimit { what: Limit::DatagramBytes, asked, limit }));
-        }
-        let Raw { count, tag, buffers } = target.into_buffers();
-        let staged = self.recv.stage(token.0, tag, count.into(), buffers);
-        debug_assert!(staged, "there was room");
-        Ok(())
+/// Writes a receive to a place of its queue, if it is one that the device takes.
+#[inline(always)]
+fn stage<K: QpKind, T: RecvTarget>(
+    place: RecvPlace<'_>,
+    max_buffers: u8,
+    domain: PdId,
+    target: T,
+    token: Token,
+) -> Result<(), Refused<T>> {
+    if target.differs(domain) != 0 || target.longest() > MAX_RECV {
+        let (asked, limit) = (target.longest() as u64, MAX_RECV as u64);
+        let error = match target.foreign_to(domain) {
+            Some(of) => Error::ForeignDomain { of, domain },
+            None => Error::AboveLimit { what: Limit::RecvBytes, asked, limit },
+        };
+        return Err(Refused::new(target, error));
     }
+    if T::BUFFERS > 1 && T::BUFFERS > max_buffers {
+        let (asked, limit) = (T::BUFFERS.into(), max_buffers.into());
+        return Err(Refused::new(target, Error::AboveLimit { what: Limit::RecvBuffers, asked, limit }));
+    }
+    let (asked, limit) = (target.total(), u64::from(K::TYPE.header()));
+    if asked < limit {
+        return Err(Refused::new(target, Error::BelowLimit { what: Limit::DatagramBytes, asked, limit }));
+    }
+    let Raw { count, tag, buffers } = target.into_buffers();
+    place.stage(token.0, tag, count.into(), buffers);
+    Ok(())
 }

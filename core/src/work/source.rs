@@ -16,6 +16,12 @@ use crate::memory::{BufferKind, ExposedPart, Frozen, Postable, RawBuffer, Slice,
 pub trait OneBuffer: Sealed {
     #[doc(hidden)]
     fn bytes(&self) -> usize;
+    /// 0 if it is of that domain and its length has 32 bits.
+    #[doc(hidden)]
+    fn differs(&self, pd: PdId) -> u64;
+    /// The lower half of that, which is all of it where [`OneBuffer::differs`] says so.
+    #[doc(hidden)]
+    fn length(&self) -> u32;
     #[doc(hidden)]
     fn domain(&self) -> PdId;
     #[doc(hidden)]
@@ -43,7 +49,10 @@ pub trait SendSource: Sealed {
     #[doc(hidden)]
     const BUFFERS: u8;
     #[doc(hidden)]
-    fn total(&self) -> usize;
+    fn total(&self) -> u64;
+    /// 0 if all are of that domain, and their lengths have 32 bits.
+    #[doc(hidden)]
+    fn differs(&self, pd: PdId) -> u64;
     #[doc(hidden)]
     fn foreign_to(&self, pd: PdId) -> Option<PdId>;
     #[doc(hidden)]
@@ -98,6 +107,16 @@ macro_rules! buffer {
             }
 
             #[inline(always)]
+            fn length(&self) -> u32 {
+                self.length()
+            }
+
+            #[inline(always)]
+            fn differs(&self, pd: PdId) -> u64 {
+                self.differs(pd)
+            }
+
+            #[inline(always)]
             #[allow(private_interfaces)]
             fn into_raw_buffer(self) -> (RawBuffer, BufferKind) {
                 let $this = self;
@@ -109,8 +128,13 @@ macro_rules! buffer {
             const BUFFERS: u8 = 1;
 
             #[inline(always)]
-            fn total(&self) -> usize {
-                self.len()
+            fn total(&self) -> u64 {
+                self.len() as u64
+            }
+
+            #[inline(always)]
+            fn differs(&self, pd: PdId) -> u64 {
+                OneBuffer::differs(self, pd)
             }
 
             #[inline(always)]
@@ -142,8 +166,12 @@ impl<A: OneBuffer, B: OneBuffer> Sealed for (A, B) {}
 impl<A: OneBuffer, B: OneBuffer> SendSource for (A, B) {
     const BUFFERS: u8 = 2;
 
-    fn total(&self) -> usize {
-        self.0.bytes().saturating_add(self.1.bytes())
+    fn total(&self) -> u64 {
+        (self.0.bytes() as u64).saturating_add(self.1.bytes() as u64)
+    }
+
+    fn differs(&self, pd: PdId) -> u64 {
+        self.0.differs(pd) | self.1.differs(pd)
     }
 
     fn foreign_to(&self, pd: PdId) -> Option<PdId> {
@@ -163,8 +191,12 @@ impl<B: OneBuffer> Sealed for [B; 2] {}
 impl<B: OneBuffer> SendSource for [B; 2] {
     const BUFFERS: u8 = 2;
 
-    fn total(&self) -> usize {
-        self[0].bytes().saturating_add(self[1].bytes())
+    fn total(&self) -> u64 {
+        (self[0].bytes() as u64).saturating_add(self[1].bytes() as u64)
+    }
+
+    fn differs(&self, pd: PdId) -> u64 {
+        self[0].differs(pd) | self[1].differs(pd)
     }
 
     fn foreign_to(&self, pd: PdId) -> Option<PdId> {
