@@ -20,9 +20,6 @@ use zerocopy::IntoBytes;
 pub(crate) const QPN: u16 = 0x0102;
 /// The generation of its queue pairs.
 pub(crate) const GENERATION: u16 = 0x15;
-/// Bytes of one region, as it says; it would take any.
-pub(crate) const REGION: usize = 1 << 16;
-
 #[derive(Clone)]
 pub(crate) struct Puppet(Arc<Strings>);
 
@@ -33,6 +30,8 @@ struct Strings {
     req_id_64: bool,
     /// Of send entries, whatever is asked for.
     entry_size: Option<u16>,
+    /// Bytes of one region, as it says; it would take any.
+    max_mr_size: AtomicU64,
     leaks: Leaks,
     random: AtomicU64,
     /// What `modify_qp` answers once: an errno, or 0 for yes.
@@ -98,6 +97,11 @@ impl Puppet {
         Self::with(caps, false, None)
     }
 
+    /// Takes no region of more bytes.
+    pub(crate) fn limit_regions(&self, bytes: usize) {
+        self.0.max_mr_size.store(bytes as u64, Ordering::Relaxed);
+    }
+
     /// With request ids of sends of 64 bits, or send entries of another size than is asked for.
     pub(crate) fn with(caps: Caps, req_id_64: bool, entry_size: Option<u16>) -> Self {
         Self(Arc::new(Strings {
@@ -105,6 +109,7 @@ impl Puppet {
             caps,
             req_id_64,
             entry_size,
+            max_mr_size: AtomicU64::new(1 << 40),
             leaks: Leaks::new(),
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
@@ -259,7 +264,7 @@ unsafe impl Provider for Puppet {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_mr_size: REGION as u64, ..super::LIMITS }
+        Limits { max_mr_size: self.0.max_mr_size.load(Ordering::Relaxed), ..super::LIMITS }
     }
 
     fn gid(&self) -> Gid {

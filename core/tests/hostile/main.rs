@@ -6,7 +6,7 @@ mod common;
 mod completions;
 mod control;
 
-use common::puppet::{GENERATION, Puppet, QPN, REGION, recv_entry, send_entry};
+use common::puppet::{GENERATION, Puppet, QPN, recv_entry, send_entry};
 use common::{page, required, slice, slice_of, zeros};
 use efa_core::entry::{Completion, RecvCompletion, completion_flags as flags, control1};
 use efa_core::flags::QpAttrMask;

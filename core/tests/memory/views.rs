@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use efa_core::connect::introduce;
 use efa_core::flags::Access;
 use efa_core::memory::{
     Buffer, Coherent, DmaBuf, MemoryFile, MemoryKind, Opaque, PageSize, Pages, RawMemory, RawParts, RegisterOptions,
@@ -10,7 +11,7 @@ use efa_core::memory::{
 use efa_core::qp::{Depth, Endpoint, Srd};
 use efa_core::soft::{Profile, SoftDevice};
 use efa_core::work::Event;
-use efa_core::{Caps, Context, Error, MrInit, Token};
+use efa_core::{Caps, Context, Error, Limit, MrInit, Token};
 
 use super::common::puppet::Puppet;
 use super::common::{required, wait};
@@ -232,4 +233,64 @@ fn r15_memory_that_is_only_to_be_read_is_sent_and_what_is_received_into_it_fails
     a.post(to_b.send(bytes), Token(2)).unwrap();
     let Event::Received(mut message) = polled(&mut b) else { panic!("not received") };
     assert_eq!(message.buffers.take_slice().unwrap()[..], [9; 64]);
+}
+
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn slices_of_more_than_32_bits_are_cut_and_rejoined_and_refused_by_every_operation_with_their_length() {
+    const GIB: usize = 1 << 30;
+    /// So much that no operation takes it at once.
+    #[derive(Debug)]
+    struct Vast;
+    // SAFETY: nobody reaches these bytes.
+    unsafe impl DmaBuf for Vast {
+        type View = Coherent;
+
+        fn into_raw(self) -> RawParts {
+            let base = NonNull::without_provenance(std::num::NonZero::new(0x1000).unwrap());
+            RawParts { base, len: 9 * GIB, extra: 0 }
+        }
+
+        unsafe fn from_raw(_: RawParts) -> Self {
+            Self
+        }
+    }
+    let ctx = Context::open(Puppet::new(Caps::RDMA_READ | Caps::RDMA_WRITE));
+    let pd = ctx.alloc_pd().unwrap();
+    let (region, whole) = pd.register(Vast).unwrap();
+    let exposed = pd.expose(Vast, required::<_, RemoteReadWrite>(&ctx)).unwrap();
+    let (mut first, mut second) = whole.split_at(4 * GIB + 8).unwrap();
+    assert_eq!((first.len(), second.len(), second.offset()), (4 * GIB + 8, 5 * GIB - 8, 4 * GIB + 8));
+
+    let endpoint = || pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4).recv_buffers(2)).unwrap();
+    let (mut a, b) = (endpoint(), endpoint());
+    let (to_b, _to_a) = introduce(&a, &b).unwrap();
+    let window = to_b.window::<RemoteReadWrite>(exposed.grant(&b).unwrap().as_bytes()).unwrap();
+    let (sent, rdma) = (u64::from(ctx.limits().max_msg_size), u64::from(ctx.limits().max_rdma_size));
+    let asked = first.len() as u64;
+    // The lower half of its length would fit everywhere.
+    let refused = a.post(to_b.send(first), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, asked, limit: sent });
+    let refused = a.post_recv(refused.into_inner(), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RecvBytes, asked, limit: 65_535 });
+    let refused = a.post(to_b.write(refused.into_inner(), window), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RdmaBytes, asked, limit: rdma });
+    let refused = a.post(to_b.read(refused.into_inner(), window), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RdmaBytes, asked, limit: rdma });
+    first = refused.into_inner();
+    let refused = a.post(to_b.send([first, second]), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, asked: 9 << 30, limit: sent });
+    let refused = a.post_recv(refused.into_inner(), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RecvBytes, asked: (5 << 30) - 8, limit: 65_535 });
+    [first, second] = refused.into_inner();
+    let part = exposed.part(0..4 * GIB + 8).unwrap();
+    let refused = a.post(to_b.send(part), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::MessageBytes, asked, limit: sent });
+    let refused = a.post(to_b.write(refused.into_inner(), window), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), Error::AboveLimit { what: Limit::RdmaBytes, asked, limit: rdma });
+    drop(refused);
+
+    let whole = first.unsplit(second).unwrap();
+    assert_eq!((whole.len(), whole.offset(), whole.pd()), (9 * GIB, 0, pd.id()));
+    region.close(whole).unwrap();
 }
