@@ -11,6 +11,9 @@ use crate::common::zeros;
 use crate::net::gid;
 use crate::{bytes, config, failed, look, nothing, pages, pair, pair_with, recv, status, wait, window};
 
+/// Bytes of an operation that takes long.
+const LARGE: usize = if cfg!(miri) { 12 } else { 100 } * 4096;
+
 #[test]
 fn h19_who_was_never_heard_answers_15_within_the_limit_and_who_was_heard_13() {
     let (mut a, mut b, mut net) = pair_with(config(1).patience(2_000_000), config(2));
@@ -74,8 +77,8 @@ fn h19_an_address_that_the_carrier_finds_nobody_at_ends_what_waits_for_it_at_onc
     recv(&mut b, 8, 1);
     a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
     assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
-    let (_memory, window) = pages(&b, &a, 100);
-    a.endpoint.post(a.peer.write(zeros(&a.pd, 409_600), window.range(0..409_600).unwrap()), Token(3)).unwrap();
+    let (_memory, window) = pages(&b, &a, LARGE / 4096);
+    a.endpoint.post(a.peer.write(zeros(&a.pd, LARGE), window.range(0..LARGE as u64).unwrap()), Token(3)).unwrap();
     a.endpoint.post(a.peer.send_empty(), Token(4)).unwrap();
     net.steps(2);
     net.wires[0].unreachable(gid(3));
@@ -148,12 +151,12 @@ fn r25_what_waits_for_a_peer_that_restarts_ends_with_13_soon_and_the_next_life_i
         a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
         assert!(matches!(wait(&mut net, &mut a.endpoint), Event::Sent(_)));
         // Two wait for a receive there, one is in the middle of a write, one of a read.
-        let (_memory, window) = pages(&b, &a, 100);
-        let all = || window.range(0..409_600).unwrap();
+        let (_memory, window) = pages(&b, &a, LARGE / 4096);
+        let all = || window.range(0..LARGE as u64).unwrap();
         a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
         a.endpoint.post(a.peer.send(bytes(&a, b"hello")), Token(3)).unwrap();
-        a.endpoint.post(a.peer.write(zeros(&a.pd, 409_600), all()), Token(4)).unwrap();
-        a.endpoint.post(a.peer.read(zeros(&a.pd, 409_600), all()), Token(5)).unwrap();
+        a.endpoint.post(a.peer.write(zeros(&a.pd, LARGE), all()), Token(4)).unwrap();
+        a.endpoint.post(a.peer.read(zeros(&a.pd, LARGE), all()), Token(5)).unwrap();
         net.steps(5);
         nothing(&mut a.endpoint);
         // The same address, the next life; the old process takes no more frames.
@@ -243,11 +246,11 @@ fn the_first_messages_of_both_cross_and_arrive_once_however_hellos_are_lost_and_
 fn what_is_on_its_way_when_its_queue_pair_fails_is_flushed_once_and_late_answers_find_nothing() {
     for reset in [false, true] {
         let (mut a, b, mut net) = pair();
-        let (memory, window) = pages(&b, &a, 100);
+        let (memory, window) = pages(&b, &a, LARGE / 4096);
         memory.copy_in(0, &[7; 4096]).unwrap();
-        let all = || window.range(0..409_600).unwrap();
+        let all = || window.range(0..LARGE as u64).unwrap();
         a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
-        a.endpoint.post(a.peer.write(zeros(&a.pd, 409_600), all()), Token(2)).unwrap();
+        a.endpoint.post(a.peer.write(zeros(&a.pd, LARGE), all()), Token(2)).unwrap();
         a.endpoint.post(a.peer.read(bytes(&a, &[1; 4096]), window.range(0..4096).unwrap()), Token(3)).unwrap();
         net.delay = 100_000;
         net.steps(4);
@@ -304,7 +307,7 @@ fn a_queue_pair_that_is_destroyed_with_work_on_its_way_gives_all_back_and_its_nu
 #[test]
 fn h20_a_program_that_dies_answers_9_and_what_it_had_begun_just_stops() {
     let (mut a, b, mut net) = pair();
-    let count = if cfg!(miri) { 60 } else { 200 };
+    let count = if cfg!(miri) { 40 } else { 200 };
     let (memory, window) = pages(&b, &a, count);
     let len = count * 4096;
     a.endpoint.post(a.peer.write(bytes(&a, &vec![5; len]), window.range(0..len as u64).unwrap()), Token(1)).unwrap();

@@ -156,7 +156,7 @@ fn r16_a_late_part_of_a_completed_write_and_a_late_read_touch_nothing() {
 #[test]
 fn both_windows_full_in_both_directions_go_on() {
     // Far more than the window, of requests that all want data back, from both sides at once.
-    let count = if cfg!(miri) { 40 } else { 256 };
+    let count = if cfg!(miri) { 20 } else { 256 };
     let (mut a, mut b, mut net) = pair_of::<Srd>(config(1), config(2), Depth::new(8, 8));
     (net.loss, net.delay) = (50, 2_000);
     let len = count * 4096;
@@ -211,7 +211,7 @@ fn numbers_that_wrap_are_numbers_as_others() {
 #[test]
 fn small_messages_are_not_held_up_by_a_large_write() {
     let (mut a, mut b, mut net) = pair();
-    let count = if cfg!(miri) { 80 } else { 400 };
+    let count = if cfg!(miri) { 32 } else { 400 };
     let (_memory, window) = pages(&b, &a, count);
     recv(&mut b, 8, 1);
     let len = count * 4096;

@@ -39,7 +39,7 @@ fn a_remote_key_that_is_gone_answers_7_to_a_write_of_any_size_and_to_a_read_and_
 #[test]
 fn memory_that_is_revoked_midway_ends_a_long_write_and_a_long_read_with_7() {
     let (mut a, b, mut net) = pair();
-    let count = if cfg!(miri) { 60 } else { 200 };
+    let count = if cfg!(miri) { 24 } else { 200 };
     for is_write in [true, false] {
         let (memory, window) = crate::pages(&b, &a, count);
         let range = window.range(0..count as u64 * 4096).unwrap();
