@@ -307,7 +307,7 @@ fn a_queue_pair_that_is_destroyed_with_work_on_its_way_gives_all_back_and_its_nu
 #[test]
 fn h20_a_program_that_dies_answers_9_and_what_it_had_begun_just_stops() {
     let (mut a, b, mut net) = pair();
-    let count = if cfg!(miri) { 40 } else { 200 };
+    let count = if cfg!(miri) { 60 } else { 200 };
     let (memory, window) = pages(&b, &a, count);
     let len = count * 4096;
     a.endpoint.post(a.peer.write(bytes(&a, &vec![5; len]), window.range(0..len as u64).unwrap()), Token(1)).unwrap();
