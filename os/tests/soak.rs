@@ -56,7 +56,7 @@ fn h29_nothing_is_left_of_devices_that_were_opened_used_and_closed_many_times() 
                 drop(ctx.provider().events().unwrap());
             }
         };
-        (0..100).for_each(|_| round());
+        (0..lives / 3).for_each(|_| round());
         let before = resources();
         // What leaks, leaks in each round, so in each of these. A thread's stack may come or go besides, and what the libraries or
         // this program keep for the next time may still grow once.

@@ -1,7 +1,7 @@
 //! The two fabrics side by side, on one core over the software device, whose own work is in both.
 //!
 //! ```text
-//! cargo bench -p efa-tests --bench fabrics -- [--quick] [--check]
+//! cargo bench -p efa-benches --bench fabrics -- [--quick] [--check]
 //! ```
 //!
 //! Each pair is measured in turn, in one process, so that what counts is the ratio. `--check` fails if a target was missed.

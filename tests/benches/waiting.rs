@@ -2,7 +2,7 @@
 //! waits for nobody.
 //!
 //! ```text
-//! cargo bench -p efa-tests --bench waiting -- [--quick]
+//! cargo bench -p efa-benches --bench waiting -- [--quick]
 //! ```
 //!
 //! Each way of waiting has the time of half of the way there and back, and what a second of idleness takes of a processor. On

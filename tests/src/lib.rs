@@ -1,4 +1,4 @@
-//! What the tests and benchmarks across crates share. The checks themselves are in `tests/` and `benches/`, and the
+//! What the tests and benchmarks across crates share. The checks themselves are in `tests/` and efa-benches, and the
 //! script `run` beside this crate's manifest runs every check of the repository.
 #![deny(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! Each file holds the misuses of one topic, each in a function of its own, so that one cargo run checks them
 //! all. The texts are those of the pinned toolchain: after a change of toolchain or of a text in core, run with
-//! `TRYBUILD=overwrite` and read the difference.
+//! `TRYBUILD=overwrite` and read the difference. What each needs is built again, once: h24 and h26 are of efa-cuda.
 
 #[test]
 fn what_the_rules_forbid_does_not_compile_and_the_text_names_rule_and_remedy() {

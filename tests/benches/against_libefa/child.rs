@@ -109,7 +109,7 @@ impl Newest {
                 .arg(&libraries)
                 .args(["-Wl,--allow-shlib-undefined", "-o"])
                 .arg(&library)
-                .arg(here.join("benches/against_libefa").join(name).with_extension("c"))
+                .arg(here.join("against_libefa").join(name).with_extension("c"))
                 .args(linked)
                 .output()
                 .map_err(|error| format!("cc: {error}"))?;

@@ -2,7 +2,7 @@
 //! nanoseconds.
 //!
 //! ```text
-//! cargo bench -p efa-tests --bench against_libefa -- [--core] [--quick]
+//! cargo bench -p efa-benches --bench against_libefa -- [--core] [--quick]
 //! ```
 //!
 //! The device is tests/softefa's, behind the real libibverbs and libefa of Debian's newest rdma-core, which

@@ -2,7 +2,7 @@
 //! in one process and between two; small messages by queue depth; many peers; and the bytes that all of it takes.
 //!
 //! ```text
-//! cargo bench -p efa-tests --bench end_to_end -- [--quick] [--all] [--check]
+//! cargo bench -p efa-benches --bench end_to_end -- [--quick] [--all] [--check]
 //! ```
 //!
 //! No EFA is there: this is what the code costs, and what a software device does, not what a network does. Tables are printed;

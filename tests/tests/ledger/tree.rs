@@ -46,8 +46,7 @@ impl Tree {
                 tree.add_tests(&format!("examples/{folder}/{file}"), &text);
             }
         }
-        let cases = [tests_dir().join("compile-fail"), root().join("cuda/tests/compile-fail")];
-        for path in cases.iter().flat_map(|folder| files(folder, "rs")) {
+        for path in files(&tests_dir().join("compile-fail"), "rs") {
             let stem = name(&path).trim_end_matches(".rs").to_owned();
             let stderr = path.with_extension("stderr");
             if stderr.exists() {
