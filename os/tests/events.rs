@@ -253,10 +253,8 @@ fn r30_a_ring_that_was_gone_through_more_than_65536_entries_wakes_nobody_for_not
                 match batch.push(stage.to_waiting.send_inline(b"x"), Token(sent)) {
                     Ok(()) => sent += 1,
                     Err(refused) => {
-                        assert!(
-                            matches!(refused.error, Error::BatchFull { .. } | Error::QueueFull { .. }),
-                            "{refused:?}"
-                        );
+                        let error = refused.error();
+                        assert!(matches!(error, Error::BatchFull { .. } | Error::QueueFull { .. }), "{error}");
                         break;
                     }
                 }
