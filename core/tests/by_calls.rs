@@ -103,6 +103,20 @@ fn what_completed_is_collected_before_it_is_looked_for_whatever_queue_it_is_in()
 }
 
 #[test]
+fn a_queue_pair_on_a_channel_goes_by_calls_too() {
+    let Stage { device, pd, ctx, .. } = stage(DataPath::Verbs, Depth::new(4, 4));
+    let pd = pd.on_channel(&());
+    let mut qp = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4)).unwrap();
+    let address = EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) };
+    let peer = qp.resolve_address(address).unwrap().assert_mutual();
+    qp.post(peer.send(zeros(&pd, 8)), Token(1)).unwrap();
+    assert_eq!(device.calls(), (1, 0));
+    device.send_done(device.send_id(0), 0, control1::OP_SEND);
+    assert_eq!(slice_of(qp.poll().unwrap()).len(), 8);
+    assert_eq!(device.calls(), (0, 2));
+}
+
+#[test]
 fn a_groups_queue_is_collected_before_each_poll_of_it() {
     let Stage { device, pd, ctx, .. } = stage(DataPath::Verbs, Depth::new(4, 4));
     let mut group: Group<_, Srd, 2> = pd.group(required::<_, Srd>(&ctx), 16).unwrap();
