@@ -340,6 +340,14 @@ fn a_device_behind_a_channel_has_its_turns_and_its_ends_as_before() {
 }
 
 #[test]
+fn r34_a_device_that_refuses_to_destroy_a_queue_pair_on_a_channel_gives_it_back() {
+    let stage: Stage = stage_of(config(Profile::RDMA).fail_destroy(1), Depth::new(2, 2));
+    let refused = stage.waiting.close().unwrap_err();
+    assert_eq!(refused.error(), Error::Device { verb: Verb::DestroyQp, errno: 5 });
+    refused.into_inner().close().unwrap();
+}
+
+#[test]
 fn r25_lives_on_a_channel_take_their_random_bits_from_the_device_too() {
     let stage = stage();
     let more = [(); 2].map(|()| {

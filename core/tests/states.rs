@@ -307,6 +307,8 @@ fn r07_the_rnr_retry_takes_a_token_and_0_to_6_or_forever() {
     let (asked, limit) = (1 << 24, (1 << 24) - 1);
     assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SequenceNumber, asked, limit });
     let rtr = refused.into_inner();
+    let last = reset(&ctx, &pd).init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();
+    let _started = last.rts(RtsAttr::new().psn((1 << 24) - 1)).unwrap();
     let (elsewhere, _) = open();
     let foreign = required::<_, SetRnrRetry>(&elsewhere);
     let refused = rtr.rts(RtsAttr::new().rnr_retry(foreign, RnrRetry::FOREVER)).unwrap_err();
