@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::puppet::Puppet;
 use common::{LIMITS, config, required, zeros};
 use efa_core::qp::Srd;
 use efa_core::soft::{Profile, SoftDevice, pair};
@@ -17,6 +18,18 @@ fn a_context_says_what_its_device_says() {
     assert_eq!(ctx.limits(), LIMITS);
     assert_eq!((ctx.data_path(), ctx.data_path().to_string()), (DataPath::Direct, "direct".into()));
     assert_eq!(DataPath::Verbs.to_string(), "verbs");
+}
+
+#[test]
+fn r35_what_registrations_cost_is_told_by_devices_that_count_it() {
+    let pd = Context::open(SoftDevice::new(config(Profile::RDMA))).alloc_pd().unwrap();
+    let _slices = [zeros(&pd, 8), zeros(&pd, 100)];
+    assert_eq!(pd.registrations().unwrap().to_string(), "2 registrations of 108 bytes");
+    let another = Context::open(SoftDevice::new(config(Profile::RDMA))).alloc_pd().unwrap();
+    let _slice = zeros(&another, 8);
+    assert_eq!(another.registrations().unwrap().to_string(), "1 registration of 8 bytes");
+    let silent = Context::open(Puppet::new(Profile::RDMA.caps())).alloc_pd().unwrap();
+    assert!(silent.registrations().is_none());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use common::{LIMITS, config, page, required, zeros};
 use efa_core::connect::introduce;
 use efa_core::flow::{Split, Step};
-use efa_core::memory::RemoteWrite;
+use efa_core::memory::{RemoteReadWrite, RemoteWrite};
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, Group, InitAttr, MemberId, QpKind, QpState, RtsAttr, Shutdown, Srd, Unsolicited, ops};
 use efa_core::soft::{Config, Profile, SoftDevice};
@@ -434,6 +434,57 @@ fn r01_a_member_whose_send_queue_failed_is_found_in_sqe_and_resumed() {
     stage.send(a, b, 3);
     let _ = (stage.wait(), stage.wait());
     stage.idle();
+}
+
+#[test]
+fn each_kind_of_operation_comes_back_as_what_it_was_from_a_queue_for_all() {
+    let mut stage = stage::<Srd>(quiet(), 32);
+    let (a, b) = (stage.endpoint(), stage.endpoint());
+    let exposed = page::<_, RemoteReadWrite>(&stage.ctx, &stage.pd);
+    let peer = stage.peer(a, b);
+    let grant = exposed.grant(stage.group.queue_pair(b).unwrap()).unwrap();
+    let window = peer.window::<RemoteReadWrite>(grant.as_bytes()).unwrap().range(0..8).unwrap();
+    for _ in 0..3 {
+        stage.recv(b, 1);
+        let [sent, written, read] = [(); 3].map(|()| zeros(&stage.pd, 8));
+        stage.group.member(a).unwrap().post(peer.send(sent), Token(2)).unwrap();
+        let events = [stage.wait(), stage.wait()];
+        assert!(events.iter().any(|(whose, event)| *whose == a && matches!(event, Event::Sent(_))), "{events:?}");
+        assert!(events.iter().any(|(whose, event)| *whose == b && matches!(event, Event::Received(_))), "{events:?}");
+        stage.group.member(a).unwrap().post(peer.write(written, window), Token(3)).unwrap();
+        let event = stage.wait();
+        assert!(matches!(&event, (whose, Event::Written(_)) if *whose == a), "{event:?}");
+        stage.group.member(a).unwrap().post(peer.read(read, window), Token(4)).unwrap();
+        let event = stage.wait();
+        assert!(matches!(&event, (whose, Event::Read(_)) if *whose == a), "{event:?}");
+    }
+}
+
+#[test]
+fn r20_members_whose_numbers_differ_by_the_groups_size_are_not_taken_for_one_another() {
+    let ctx = Context::open(SoftDevice::new(quiet()));
+    let pd = ctx.alloc_pd().unwrap();
+    let mut group: Group<_, Srd, 2> = pd.group(required::<_, Srd>(&ctx), 32).unwrap();
+    let first = group.endpoint(Depth::new(4, 4)).unwrap();
+    let _between = pd.endpoint(required::<_, Srd>(&ctx), Depth::new(4, 4)).unwrap();
+    let second = group.endpoint(Depth::new(4, 4)).unwrap();
+    let [one, other] = [first, second].map(|member| group.queue_pair(member).unwrap());
+    assert_eq!((one.qpn().0 % 2, one.qpn() == other.qpn()), (other.qpn().0 % 2, false));
+    let (to_second, to_first) = introduce(one, other).unwrap();
+    for (from, to) in [(&to_second, first), (&to_first, second)].map(|(peer, from)| (from, peer)) {
+        // Both have a send and a receive in the same slot; one of them completes.
+        for member in [first, second] {
+            let mut member = group.member(member).unwrap();
+            if member.in_flight() == 0 {
+                member.post_recv(zeros(&pd, 8), Token(1)).unwrap();
+            }
+        }
+        group.member(from).unwrap().post(to.send_empty(), Token(2)).unwrap();
+        let mut told: Vec<_> =
+            (0..10_000).filter_map(|_| group.poll()).map(|(whose, event)| (whose == from, event)).collect();
+        told.sort_by_key(|(sender, _)| *sender);
+        assert!(matches!(&told[..], [(false, Event::Received(_)), (true, Event::Sent(_))]), "{told:?}");
+    }
 }
 
 #[test]

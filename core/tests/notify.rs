@@ -17,7 +17,7 @@ use efa_core::memory::RemoteWrite;
 use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, Endpoint, Group, QpKind, Srd, Unsolicited, ops};
 use efa_core::soft::{Config, Profile, SoftChannel, SoftDevice, Storage};
-use efa_core::wire::EndpointInfo;
+use efa_core::wire::{EndpointInfo, Hello};
 use efa_core::work::Event;
 use efa_core::{Context, Error, Gid, Limit, Notified, ProtectionDomain, Provider, Qkey, Qpn, Token, Verb};
 
@@ -299,6 +299,63 @@ fn r30_what_was_consumed_is_told_after_each_poll_and_with_each_arming() {
     // Nobody is told where nobody can be woken.
     let mut plain = ctx.alloc_pd().unwrap().endpoint(kind, Depth::new(4, 4)).unwrap();
     assert!(plain.poll().is_none() && device.told().is_empty());
+}
+
+#[test]
+fn r30_what_was_consumed_of_a_groups_queue_is_told_after_each_poll_and_with_each_arming() {
+    let device = Puppet::new(Profile::RDMA.caps());
+    let ctx = Context::open(device.clone());
+    let pd = ctx.alloc_pd().unwrap().on_channel(&());
+    let mut group: Group<_, Srd, 2> = pd.group(required::<_, Srd>(&ctx), 8).unwrap();
+    let id = group.endpoint(Depth::new(4, 4)).unwrap();
+    let address = EndpointInfo { gid: Gid([1; 16]), qpn: Qpn(9), qkey: Qkey(7) };
+    let peer = group.queue_pair(id).unwrap().resolve_address(address).unwrap().assert_mutual();
+    device.told();
+    for consumed in 1..20 {
+        group.member(id).unwrap().post(peer.send_empty(), Token(1)).unwrap();
+        device.send_done(device.send_id((consumed as usize - 1) % 4), 0, control1::OP_SEND);
+        assert!(matches!(group.poll(), Some((_, Event::Sent(_)))));
+        assert_eq!(device.told(), [(false, consumed)]);
+        assert!(matches!(group.arm(), Ok(None)));
+        assert_eq!(device.told(), [(true, consumed), (false, consumed)]);
+    }
+}
+
+#[test]
+fn a_device_behind_a_channel_has_its_turns_and_its_ends_as_before() {
+    let mut stage = stage();
+    // Nobody but the one that waits polls.
+    stage.waiting.post_recv(zeros(&stage.pd, 8), Token(1)).unwrap();
+    stage.sender.post(stage.to_waiting.send_empty(), Token(2)).unwrap();
+    assert!((0..100).find_map(|_| stage.waiting.poll()).is_some());
+    let pd = stage.pd.on_channel(&stage.channel);
+    let before = stage.pd.registrations();
+    let _slice = zeros(&pd, 8);
+    assert!(pd.registrations() == stage.pd.registrations() && pd.registrations() != before);
+    // More of them one after the other than there can be at once.
+    for _ in 0..=stage.ctx.limits().max_qp {
+        let qp = pd.endpoint(required::<_, Srd>(&stage.ctx), Depth::new(2, 2)).unwrap();
+        qp.close().unwrap();
+    }
+}
+
+#[test]
+fn r34_a_device_that_refuses_to_destroy_a_queue_pair_on_a_channel_gives_it_back() {
+    let stage: Stage = stage_of(config(Profile::RDMA).fail_destroy(1), Depth::new(2, 2));
+    let refused = stage.waiting.close().unwrap_err();
+    assert_eq!(refused.error(), Error::Device { verb: Verb::DestroyQp, errno: 5 });
+    refused.into_inner().close().unwrap();
+}
+
+#[test]
+fn r25_lives_on_a_channel_take_their_random_bits_from_the_device_too() {
+    let stage = stage();
+    let more = [(); 2].map(|()| {
+        let pd = stage.pd.on_channel(&stage.channel);
+        pd.endpoint(required::<_, Srd>(&stage.ctx), Depth::new(2, 2)).unwrap()
+    });
+    let lives = [&stage.waiting, &more[0], &more[1]].map(|qp| Hello::parse(qp.hello().as_bytes()).unwrap().incarnation);
+    assert!(lives[0] != lives[1] && lives[1] != lives[2] && lives[0] != lives[2], "{lives:?}");
 }
 
 /// The next completion of a queue pair.

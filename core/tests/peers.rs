@@ -229,6 +229,7 @@ fn r23_a_table_finds_the_sender_by_handle_number_or_by_gid_and_forgets_in_any_or
     let mut second = others[0].pd.endpoint(required::<_, Srd>(&others[0].ctx), DEPTH).unwrap();
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
         let mut table = PeerTable::<4, OneWay>::new();
+        assert!(table.is_empty());
         let mut hellos: Vec<_> = others.iter().map(|node| node.qp.hello()).collect();
         hellos.push(second.hello());
         for hello in &hellos {
@@ -243,8 +244,10 @@ fn r23_a_table_finds_the_sender_by_handle_number_or_by_gid_and_forgets_in_any_or
             let hello = Hello::parse(hellos[index].as_bytes()).unwrap();
             let peer = table.find(&message.from).unwrap();
             assert_eq!((peer.gid(), peer.qpn()), (hello.endpoint.gid, hello.endpoint.qpn));
+            assert_eq!((message.from.qpn(), table.is_empty()), (peer.qpn(), false));
             assert!(matches!(message.from, Sender::Known { .. }));
             let early = Sender::Unknown { gid: Some(peer.gid()), qpn: peer.qpn() };
+            assert_eq!(early.qpn(), peer.qpn());
             assert_eq!(table.find(&early).unwrap().incarnation(), Some(hello.incarnation));
             assert!(table.find(&Sender::Unknown { gid: None, qpn: peer.qpn() }).is_none());
         }
@@ -362,6 +365,12 @@ fn what_belongs_elsewhere_is_refused_at_the_post_and_comes_back_whole() {
     let refused = a.qp.post(to_b.send(pair), Token(1)).unwrap_err();
     assert_eq!(refused.error(), error);
     let (own, foreign) = refused.into_inner();
+    let refused = a.qp.post(to_b.send([own, foreign]), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), error);
+    let [own, foreign] = refused.into_inner();
+    let refused = a.qp.post(to_b.send([foreign, own]), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), error);
+    let [foreign, own] = refused.into_inner();
     assert_eq!(&foreign[..], b"foreign!");
     region.close(foreign).unwrap();
 

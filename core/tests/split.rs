@@ -199,6 +199,40 @@ fn parts_on_a_queue_pair_that_failed_are_refused_rather_than_kept_waiting_for_ro
 }
 
 #[test]
+fn parts_in_flight_on_a_queue_pair_that_failed_end_before_the_rest_is_refused() {
+    let mut stage = stage(config(Profile::RDMA).fail_nth(1, CompletionStatus::LocalQpInternalError), 4);
+    let Stage { a, window, .. } = &mut stage;
+    a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
+    let mut write = Split::<_, 4>::new(zeros(&a.pd, 100), *window, 10, FIRST).unwrap();
+    // In flight behind what fails the queue.
+    assert_eq!(write.post(&mut a.endpoint, |part, window| a.peer.write(part, window)).unwrap(), 3);
+    assert!(matches!(wait(&mut a.endpoint), Event::Failed { .. }));
+    assert_eq!(write.post(&mut a.endpoint, |part, window| a.peer.write(part, window)), Ok(0));
+    let refused = write.into_slice().unwrap_err();
+    assert_eq!(refused.error(), Error::InFlight { operations: 3 });
+}
+
+#[test]
+fn an_event_with_a_parts_token_and_two_buffers_is_no_part() {
+    let mut stage = stage(config(Profile::RDMA), 8);
+    let Stage { a, window, .. } = &mut stage;
+    let mut write = Split::<_, 2>::new(zeros(&a.pd, 20), *window, 10, FIRST).unwrap();
+    assert_eq!(write.post(&mut a.endpoint, |part, window| a.peer.write(part, window)).unwrap(), 2);
+    let Event::Written(first) = wait(&mut a.endpoint) else { panic!() };
+    let Event::Written(second) = wait(&mut a.endpoint) else { panic!() };
+    let mut batch = a.endpoint.batch();
+    batch.push(a.peer.send([zeros(&a.pd, 1), zeros(&a.pd, 1)]), Token(9)).unwrap();
+    let mut two = None;
+    batch.abort(|_, buffers| two = Some(buffers));
+    let event = Event::Reclaimed { token: second.token, buffers: two.unwrap() };
+    let Step::Other(Event::Reclaimed { buffers, .. }) = write.step(event) else { panic!() };
+    assert_eq!(buffers.len(), 2);
+    assert!(matches!(write.step(Event::Written(first)), Step::More));
+    let Step::Done { slice, failed: None } = write.step(Event::Written(second)) else { panic!() };
+    assert_eq!(slice.len(), 20);
+}
+
+#[test]
 fn what_cannot_be_split_is_refused_with_the_slice() {
     let stage = stage(config(Profile::RDMA), 2);
     let (_, whole) = slice(&stage.a.pd, &content(5000));

@@ -244,7 +244,7 @@ fn what_is_granted_can_be_asked_and_is_at_least_what_was_asked_for() {
     let qp = pd.create_qp(required::<_, Srd>(&ctx), Depth::new(5, 3).recv_buffers(2).inline(16)).unwrap();
     let granted = qp.granted();
     assert_eq!((granted.send, granted.recv, granted.recv_buffers, granted.inline), (8, 4, 2, 16));
-    assert_eq!(granted.batch, 8);
+    assert_eq!((granted.batch, qp.max_rdma_size()), (8, LIMITS.max_rdma_size));
     let qp = pd.create_qp(required::<_, Srd>(&ctx), Depth::new(0, 0).inline(0)).unwrap();
     assert_eq!((qp.granted().send, qp.granted().recv, qp.granted().inline), (1, 1, 0));
 }
@@ -307,6 +307,8 @@ fn r07_the_rnr_retry_takes_a_token_and_0_to_6_or_forever() {
     let (asked, limit) = (1 << 24, (1 << 24) - 1);
     assert_eq!(refused.error(), Error::AboveLimit { what: Limit::SequenceNumber, asked, limit });
     let rtr = refused.into_inner();
+    let last = reset(&ctx, &pd).init(InitAttr::new(Qkey(1))).unwrap().rtr().unwrap();
+    let _started = last.rts(RtsAttr::new().psn((1 << 24) - 1)).unwrap();
     let (elsewhere, _) = open();
     let foreign = required::<_, SetRnrRetry>(&elsewhere);
     let refused = rtr.rts(RtsAttr::new().rnr_retry(foreign, RnrRetry::FOREVER)).unwrap_err();

@@ -92,8 +92,10 @@ mod tests {
         for sequence in [0, u32::MAX, 1, u32::MAX - 1] {
             order.push(sequence, sequence).unwrap();
         }
+        assert_eq!(order.next(), u32::MAX - 1);
         let out: [Option<u32>; 5] = core::array::from_fn(|_| order.pop());
         assert_eq!(out, [Some(u32::MAX - 1), Some(u32::MAX), Some(0), Some(1), None]);
+        assert_eq!(order.next(), 2);
     }
 
     #[test]

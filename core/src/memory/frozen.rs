@@ -169,3 +169,25 @@ impl fmt::Debug for Frozen {
         write!(f, "Frozen {{ addr: {:#x}, len: {}, {} }}", self.addr, self.len, self.pd)
     }
 }
+
+#[cfg(all(test, feature = "alloc", feature = "soft"))]
+mod tests {
+    use super::*;
+    use crate::soft::{Profile, pair};
+
+    #[test]
+    fn handles_of_which_half_of_all_numbers_were_forgotten_never_thaw_rather_than_wrap() {
+        let (side, _other) = pair(Profile::RDMA).unwrap();
+        let (_region, slice) = side.pd.register(std::vec![7u8; 64]).unwrap();
+        let frozen = slice.freeze().unwrap();
+        let (handles, half) = (&frozen.range().handles, usize::MAX / 2);
+        for (had, has) in [(half - 1, half), (half, half + 1), (half + 1, usize::MAX / 4 * 3)] {
+            handles.store(had, Ordering::Relaxed);
+            let clone = frozen.clone();
+            assert_eq!(handles.load(Ordering::Relaxed), has);
+            drop(clone);
+        }
+        handles.store(1, Ordering::Relaxed);
+        assert_eq!(frozen.thaw().unwrap()[..], [7; 64]);
+    }
+}

@@ -176,3 +176,24 @@ impl fmt::Debug for Mr {
         f.debug_tuple("Mr").field(self.attr()).finish()
     }
 }
+
+#[cfg(all(test, feature = "alloc", feature = "soft"))]
+mod tests {
+    use super::*;
+    use crate::soft::{Profile, pair};
+
+    #[test]
+    fn handles_of_which_half_of_all_numbers_were_forgotten_leak_the_region_rather_than_wrap() {
+        let (side, _other) = pair(Profile::RDMA).unwrap();
+        let (region, slice) = side.pd.register(std::vec![7u8; 64]).unwrap();
+        let handles = &slice.mr().object().handles;
+        let (before, half) = (handles.load(Ordering::Relaxed), usize::MAX / 2);
+        for (had, has) in [(half - 1, half), (half, half + 1), (half + 1, usize::MAX / 4 * 3)] {
+            handles.store(had, Ordering::Relaxed);
+            core::mem::forget(slice.mr().clone());
+            assert_eq!(handles.load(Ordering::Relaxed), has);
+        }
+        handles.store(before, Ordering::Relaxed);
+        assert_eq!(region.close(slice).unwrap(), [7; 64]);
+    }
+}

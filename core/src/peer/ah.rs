@@ -87,3 +87,21 @@ impl fmt::Debug for Ah {
         f.debug_tuple("Ah").field(self.attr()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_handle_is_counted_of_an_address_handle_that_is_going_or_has_too_many() {
+        /// # Safety
+        /// None is needed: it does nothing.
+        unsafe fn keep(_: NonNull<AhObject>) {}
+        let object = AhObject::new(AhAttr { ahn: Ahn(3), gid: Gid([1; 16]), pd: PdId::unique().unwrap() }, keep);
+        for (handles, more) in [(0, false), (1, true), (usize::MAX / 2 - 1, true), (usize::MAX / 2, false)] {
+            object.handles.store(handles, Ordering::Relaxed);
+            assert_eq!(object.try_count(), more, "{handles}");
+            assert_eq!(object.handles.load(Ordering::Relaxed), handles + usize::from(more));
+        }
+    }
+}

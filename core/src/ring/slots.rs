@@ -339,6 +339,18 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_was_closed_has_no_vacant_slot_whichever_is_next_until_it_is_reopened() {
+        let mut storage = [Slot::VACANT, Slot::VACANT];
+        let mut slots = slots(&mut storage, 1);
+        for token in 0..3 {
+            slots.close();
+            assert!(slots.is_full() && slots.vacant().is_none(), "after {token} operations");
+            slots.reopen();
+            assert_eq!(begin(&mut slots, token, 0).is_some(), token < 2);
+        }
+    }
+
+    #[test]
     fn a_completion_of_another_operation_than_the_one_in_flight_ends_nothing() {
         let mut storage = [Slot::VACANT];
         let mut slots = slots(&mut storage, 0);

@@ -428,6 +428,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_by_the_same_bits_in_two_respects_is_refused_all_the_same() {
+        let (a, b, slice) = sides();
+        let (_exposed, frame) = exposed(&b);
+        let window = a.peer.window::<RemoteReadWrite>(frame.as_bytes()).unwrap();
+        let (write, right) = (a.peer.write(slice, window), a.endpoint.inner.identity);
+        let check = |remote: Remote, qp: Identity| check_rdma(&write.source, &remote, &a.peer.core, &qp);
+        let remote = write.remote;
+        assert_eq!(check(remote, right), Ok(()));
+        // Another queue pair's peer, and memory of another domain; or a window of another peer.
+        let pd = crate::PdId::unique().unwrap();
+        let of_two = Identity { pd, id: right.id ^ right.pd.differs(pd), ..right };
+        assert_eq!(check(remote, of_two), Err(Error::ForeignPeer));
+        let of_another = Remote { granter: remote.granter ^ 5, ..remote };
+        assert_eq!(check(of_another, Identity { id: right.id ^ 5, ..right }), Err(Error::ForeignPeer));
+        // A window of another peer, and of another life.
+        let life = remote.incarnation.and_then(|life| NonZeroU64::new(life.get() ^ 5));
+        let of_another_life = Remote { incarnation: life, ..of_another };
+        assert_eq!(check(of_another_life, right), Err(Error::WindowOfAnotherPeer));
+        assert_eq!(check_remote(8, &of_another_life, &a.peer.core, &right), Err(Error::WindowOfAnotherPeer));
+    }
+
+    #[test]
     fn r10_a_wide_entry_has_80_inline_bytes_of_a_send_behind_its_first_32() {
         let (a, _b, _slice) = sides();
         let bytes: [u8; 80] = core::array::from_fn(|at| at as u8 + 1);

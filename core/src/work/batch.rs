@@ -91,3 +91,20 @@ impl<P: Provider, K> fmt::Debug for Batch<'_, P, K> {
         f.debug_struct("Batch").field("staged", &self.inner.send.staged()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "alloc", feature = "soft"))]
+mod tests {
+    use crate::Token;
+    use crate::soft::{Profile, pair};
+
+    #[test]
+    fn r18_a_forgotten_batch_is_announced_before_the_next_operation_which_one_doorbell_might_not_announce_with_it() {
+        let (mut side, _other) = pair(Profile::RDMA).unwrap();
+        let mut batch = side.endpoint.batch();
+        batch.push(side.peer.send_empty(), Token(1)).unwrap();
+        core::mem::forget(batch);
+        assert!(side.endpoint.inner.send.batch_is_open());
+        side.endpoint.post(side.peer.send_empty(), Token(2)).unwrap();
+        assert!(!side.endpoint.inner.send.batch_is_open());
+    }
+}

@@ -1,4 +1,5 @@
-//! A device that does nothing of its own: the test reads what was posted and writes the completions.
+//! A device that does nothing of its own: the test reads what was posted and writes the completions. One with
+//! `BY_CALLS` may go by calls: what was completed is then in no ring before it is collected.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -11,8 +12,8 @@ use efa_core::peer::{Ah, AhAttr, AhObject};
 use efa_core::qp::{QpAttr, QpState};
 use efa_core::ring::{AtomicWord, Slot, WORDS_PER_QUAD, Word};
 use efa_core::{
-    Ahn, Caps, CqInit, CqRing, DeviceId, Error, Gid, LKey, Leaks, Limits, MrInit, Notifies, PdId, Provider, QpInit,
-    Qpn, Queues, RKey, RecvRing, SendRing, Verb,
+    Ahn, Caps, CqInit, CqRing, DataPath, DeviceId, Error, Gid, LKey, Leaks, Limits, MrInit, Notifies, PdId, Provider,
+    QpInit, Qpn, Queues, RKey, RecvRing, SendRing, Verb,
 };
 use zerocopy::IntoBytes;
 
@@ -20,8 +21,9 @@ use zerocopy::IntoBytes;
 pub(crate) const QPN: u16 = 0x0102;
 /// The generation of its queue pairs.
 pub(crate) const GENERATION: u16 = 0x15;
+
 #[derive(Clone)]
-pub(crate) struct Puppet(Arc<Strings>);
+pub(crate) struct Puppet<const BY_CALLS: bool = false>(Arc<Strings>);
 
 struct Strings {
     id: DeviceId,
@@ -32,6 +34,10 @@ struct Strings {
     entry_size: Option<u16>,
     /// Bytes of one region, as it says; it would take any.
     max_mr_size: AtomicU64,
+    data_path: DataPath,
+    /// How often entries were handed on, and a completion queue was to be filled.
+    handed_on: AtomicU32,
+    collected: AtomicU32,
     leaks: Leaks,
     random: AtomicU64,
     /// What `modify_qp` answers once: an errno, or 0 for yes.
@@ -49,6 +55,8 @@ pub(crate) struct CqMemory {
     entries: u32,
     quads: usize,
     produced: AtomicU32,
+    /// What is not collected yet.
+    pending: Mutex<Vec<[u8; 32]>>,
 }
 
 pub(crate) struct QpMemory {
@@ -92,6 +100,20 @@ fn store(words: &[AtomicWord], quad: usize, value: u64) {
     }
 }
 
+impl CqMemory {
+    fn write(&self, entry: &[u8; 32]) {
+        let index = self.produced.fetch_add(1, Ordering::Relaxed);
+        let at = (index % self.entries) as usize * self.quads;
+        let entry: [u64; 4] = quads(entry);
+        for (quad, value) in entry.iter().enumerate().take(self.quads).skip(1) {
+            store(&self.words, at + quad, *value);
+        }
+        let phase = u64::from(flags::PHASE) << 24;
+        let new = if (index / self.entries).is_multiple_of(2) { phase } else { 0 };
+        store(&self.words, at, entry[0] & !phase | new);
+    }
+}
+
 impl Puppet {
     pub(crate) fn new(caps: Caps) -> Self {
         Self::with(caps, false, None)
@@ -104,12 +126,35 @@ impl Puppet {
 
     /// With request ids of sends of 64 bits, or send entries of another size than is asked for.
     pub(crate) fn with(caps: Caps, req_id_64: bool, entry_size: Option<u16>) -> Self {
+        Self::made(caps, req_id_64, entry_size, DataPath::Direct)
+    }
+}
+
+impl Puppet<true> {
+    /// One that goes by calls if that is its data path.
+    pub(crate) fn by_calls(caps: Caps, data_path: DataPath) -> Self {
+        Self::made(caps, false, None, data_path)
+    }
+
+    /// How often entries were handed on, and a completion queue was to be filled, since this was asked last.
+    pub(crate) fn calls(&self) -> (u32, u32) {
+        let [handed_on, collected] =
+            [&self.0.handed_on, &self.0.collected].map(|calls| calls.swap(0, Ordering::Relaxed));
+        (handed_on, collected)
+    }
+}
+
+impl<const BY_CALLS: bool> Puppet<BY_CALLS> {
+    fn made(caps: Caps, req_id_64: bool, entry_size: Option<u16>, data_path: DataPath) -> Self {
         Self(Arc::new(Strings {
             id: DeviceId::unique().unwrap(),
             caps,
             req_id_64,
             entry_size,
             max_mr_size: AtomicU64::new(1 << 40),
+            data_path,
+            handed_on: AtomicU32::new(0),
+            collected: AtomicU32::new(0),
             leaks: Leaks::new(),
             random: AtomicU64::new(1),
             refuse_modify: AtomicI32::new(0),
@@ -177,19 +222,13 @@ impl Puppet {
     }
 
     /// Writes an entry into the send (0) or receive (1) completion queue of the queue pair, with the phase
-    /// that makes it new.
+    /// that makes it new; where it goes by calls, once that is collected.
     pub(crate) fn complete(&self, queue: usize, entry: &[u8; 32]) {
         let qp = self.qp();
-        let cq = &qp.cqs[queue];
-        let index = cq.produced.fetch_add(1, Ordering::Relaxed);
-        let at = (index % cq.entries) as usize * cq.quads;
-        let entry: [u64; 4] = quads(entry);
-        for (quad, value) in entry.iter().enumerate().take(cq.quads).skip(1) {
-            store(&cq.words, at + quad, *value);
+        match BY_CALLS && self.0.data_path == DataPath::Verbs {
+            true => qp.cqs[queue].pending.lock().unwrap().push(*entry),
+            false => qp.cqs[queue].write(entry),
         }
-        let phase = u64::from(flags::PHASE) << 24;
-        let new = if (index / cq.entries).is_multiple_of(2) { phase } else { 0 };
-        store(&cq.words, at, entry[0] & !phase | new);
     }
 
     /// Completes a send request.
@@ -246,10 +285,25 @@ struct PuppetAh {
 // SAFETY: it touches no memory that is registered; the rings are in `Arc`s that the handles hold. What a test
 // makes it say in completions is false on purpose: that no test then looks at the bytes of a buffer is all that
 // is needed, since nothing writes them.
-unsafe impl Provider for Puppet {
+unsafe impl<const BY_CALLS: bool> Provider for Puppet<BY_CALLS> {
     type Pd = PdId;
     type Cq = Arc<CqMemory>;
     type Qp = Arc<QpMemory>;
+
+    const BY_CALLS: bool = BY_CALLS;
+
+    fn data_path(&self) -> DataPath {
+        self.0.data_path
+    }
+
+    fn announced(&self, _: &Arc<QpMemory>) {
+        self.0.handed_on.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn collect(&self, cq: &Arc<CqMemory>) {
+        self.0.collected.fetch_add(1, Ordering::Relaxed);
+        cq.pending.lock().unwrap().drain(..).for_each(|entry| cq.write(&entry));
+    }
 
     fn name(&self) -> &str {
         "puppet"
@@ -328,7 +382,7 @@ unsafe impl Provider for Puppet {
         let entries = init.entries.next_power_of_two();
         let quads = if init.sgid { 4 } else { 2 };
         let words = words(entries as usize * quads);
-        Ok(Arc::new(CqMemory { words, entries, quads, produced: AtomicU32::new(0) }))
+        Ok(Arc::new(CqMemory { words, entries, quads, produced: AtomicU32::new(0), pending: Mutex::default() }))
     }
 
     fn consumed(&self, _: &Arc<CqMemory>, consumed: u32) {
@@ -409,7 +463,7 @@ unsafe impl Provider for Puppet {
     }
 }
 
-impl Notifies for Puppet {
+impl<const BY_CALLS: bool> Notifies for Puppet<BY_CALLS> {
     type Channel = ();
 
     fn create_cq_on(&self, init: &CqInit, _: &()) -> Result<Arc<CqMemory>, Error> {

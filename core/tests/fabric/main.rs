@@ -2,6 +2,8 @@
 //! forbids unsafe code itself.
 #![cfg(not(miri))]
 
+mod by_hand;
+mod direct;
 mod messages;
 mod ordeal;
 mod remote;

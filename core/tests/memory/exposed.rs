@@ -2,10 +2,12 @@
 
 use efa_core::memory::{Arena, Buffer, ByMessages, RemoteRead, RemoteReadWrite, RemoteWrite};
 use efa_core::ring::Word;
+use efa_core::soft::Profile;
 use efa_core::status::CompletionStatus;
 use efa_core::work::Event;
-use efa_core::{Error, Token};
+use efa_core::{Context, Error, Token};
 
+use crate::common::puppet::Puppet;
 use crate::common::{page, pair, required, slice, wait, wait_failed};
 use crate::{Counted, Two, WORD};
 
@@ -91,6 +93,26 @@ fn memory_that_is_not_whole_words_is_not_exposed_and_comes_back() {
     assert!(matches!(refused.error(), Error::Misaligned { .. }));
     let (region, whole) = two.pd.register(refused.into_inner()).unwrap();
     assert_eq!(region.close(whole).unwrap().len(), WORD, "for local use any alignment will do");
+}
+
+#[test]
+fn memory_that_is_not_whole_words_is_refused_whatever_the_device_would_take() {
+    static BYTES: Arena<64> = Arena::new();
+    let ctx = Context::open(Puppet::new(Profile::RDMA.caps()));
+    let (pd, token) = (ctx.alloc_pd().unwrap(), required::<_, RemoteWrite>(&ctx));
+    let refused = pd.expose(vec![1; 2 * WORD + 1].into_boxed_slice(), token).unwrap_err();
+    assert!(matches!(refused.error(), Error::Misaligned { len, .. } if len == 2 * WORD as u64 + 1));
+    let (_, odd) = BYTES.take().unwrap().split_at_mut(1);
+    let refused = pd.expose(&mut odd[..WORD], token).unwrap_err();
+    assert!(matches!(refused.error(), Error::Misaligned { len, .. } if len == WORD as u64));
+}
+
+#[test]
+fn exposed_memory_knows_its_parts() {
+    let (a, _b) = pair();
+    let (one, other) = (page::<_, RemoteRead>(&a.ctx, &a.pd), page::<_, RemoteRead>(&a.ctx, &a.pd));
+    let part = one.part(8..16).unwrap();
+    assert!(one.has(&part) && !other.has(&part));
 }
 
 #[test]

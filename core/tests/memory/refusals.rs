@@ -4,7 +4,7 @@ use efa_core::memory::RemoteWrite;
 use efa_core::qp::QpState;
 use efa_core::soft::{Profile, SoftDevice, Storage};
 use efa_core::work::Event;
-use efa_core::{Error, Token, Verb};
+use efa_core::{Error, Leaks, Token, Verb};
 
 use crate::common::{config, required, slice_of, wait};
 use crate::{Counted, Two, counted};
@@ -25,6 +25,15 @@ fn r34_a_queue_pair_that_cannot_be_destroyed_is_leaked_and_counted_and_frees_not
     assert!(matches!(wait(&mut a), Event::Sent(_)));
     drop(a);
     assert_eq!((ctx.leaks().queue_pairs(), Counted::drops(drops)), (1, 0));
+}
+
+#[test]
+fn r34_what_is_leaked_is_counted_by_what_it_is() {
+    let leaks = Leaks::new();
+    leaks.count_object();
+    leaks.count_object();
+    leaks.count_region();
+    assert_eq!((leaks.queue_pairs(), leaks.regions(), leaks.objects()), (0, 1, 2));
 }
 
 #[test]

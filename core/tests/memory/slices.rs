@@ -52,6 +52,22 @@ fn a_buffer_that_comes_back_tells_how_long_it_is() {
 }
 
 #[test]
+fn of_two_slices_that_come_back_the_first_is_taken_and_the_second_returns_to_its_region() {
+    let (mut a, _b) = pair();
+    let (first_region, first) = slice(&a.pd, b"first");
+    let (second_region, second) = slice(&a.pd, b"the second");
+    let mut batch = a.endpoint.batch();
+    batch.push(a.peer.send([first, second]), Token(1)).unwrap();
+    let mut back = None;
+    batch.abort(|_, buffers| back = buffers.into_slice());
+    let first = back.unwrap();
+    assert_eq!(&first[..], b"first");
+    assert!(!first_region.is_empty() && !second_region.is_empty());
+    assert_eq!(first_region.close(first).unwrap(), b"first");
+    drop(second_region);
+}
+
+#[test]
 fn a_region_closes_only_with_all_of_it_and_gives_both_back_otherwise() {
     let two = Two::new();
     let (region, whole, drops) = counted(&two.pd);

@@ -1,8 +1,8 @@
 //! What is more than the device takes is refused with the number, and given back.
 
-use efa_core::qp::{Depth, Srd};
+use efa_core::qp::{Depth, Group, QpKind, Srd};
 use efa_core::soft::{Profile, Side, pair_of};
-use efa_core::work::Event;
+use efa_core::work::{Event, Posts};
 use efa_core::{Error, Limit, Limits, Token};
 
 use crate::common::{LIMITS, config, pair, required, slice, wait, zeros};
@@ -107,6 +107,24 @@ fn an_rdma_beyond_its_window_is_refused_with_both_lengths() {
     #[allow(clippy::reversed_empty_ranges)] // that is the case
     let backwards = window.range(8..4);
     assert!(matches!(backwards, Err(Error::OutOfBounds { .. })));
+}
+
+#[test]
+fn whoever_posts_can_be_asked_for_room_be_it_a_queue_pair_or_a_member() {
+    fn has_room<K: QpKind>(posts: &impl Posts<K>) -> bool {
+        posts.can_post()
+    }
+    let (mut a, b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(1, 1)).unwrap();
+    assert!(has_room(&a.endpoint));
+    a.endpoint.post(a.peer.send_empty(), Token(1)).unwrap();
+    assert!(!has_room(&a.endpoint));
+    let mut group: Group<_, Srd, 1> = a.pd.group(required(&a.ctx), 8).unwrap();
+    let id = group.endpoint(Depth::new(1, 1)).unwrap();
+    let to_b = group.queue_pair(id).unwrap().resolve(b.endpoint.hello().as_bytes()).unwrap().0.assert_mutual();
+    let mut member = group.member(id).unwrap();
+    assert!(has_room(&member));
+    member.post(to_b.send_empty(), Token(1)).unwrap();
+    assert!(!has_room(&member));
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use efa_core::memory::Slice;
+use efa_core::memory::{PageSize, Pages, RemoteWrite, Slice};
 use efa_core::qp::Depth;
 use efa_core::soft::{Profile, Side, pair_of};
 use efa_core::work::{Event, Received};
 use efa_core::{Error, Limit, Token};
 
-use crate::common::{config, pair, slice, slice_of, wait, zeros};
+use crate::common::{config, pair, required, slice, slice_of, wait, zeros};
 use crate::{received, recv, sent};
 
 #[test]
@@ -26,6 +26,24 @@ fn r12_a_receive_of_65535_bytes_is_posted_and_one_of_65536_does_not_wrap_to_none
     let all = slice_of(event);
     assert!(all[..8000].iter().all(|byte| *byte == 7) && all[8000..].iter().all(|byte| *byte == 0));
     assert!(all.unsplit(one).is_ok());
+}
+
+#[test]
+fn r12_no_buffer_of_a_receive_is_longer_than_65535_bytes_whatever_it_is_and_whichever_of_two() {
+    let (_, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(4, 4).recv_buffers(2)).unwrap();
+    let error = Error::AboveLimit { what: Limit::RecvBytes, asked: 65_536, limit: 65_535 };
+    let memory = Pages::new(65_536, PageSize::Base).unwrap();
+    let exposed = b.pd.expose(memory, required::<_, RemoteWrite>(&b.ctx)).unwrap();
+    let refused = b.endpoint.post_recv(exposed.part(0..65_536).unwrap(), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), error);
+    b.endpoint.post_recv(exposed.part(0..65_535).unwrap(), Token(1)).unwrap();
+    let refused = b.endpoint.post_recv([zeros(&b.pd, 65_536), zeros(&b.pd, 8)], Token(2)).unwrap_err();
+    assert_eq!(refused.error(), error);
+    let [long, short] = refused.into_inner();
+    let refused = b.endpoint.post_recv([short, long], Token(2)).unwrap_err();
+    assert_eq!(refused.error(), error);
+    let [short, long] = refused.into_inner();
+    b.endpoint.post_recv([short, long.split_at(65_535).unwrap().0], Token(2)).unwrap();
 }
 
 #[test]
