@@ -2,8 +2,9 @@
 
 use super::emit::{PACKET, READ, RECEIVE, WRITE};
 use super::slots::Of;
+use super::tables::{Outbound, Sends, Source, Stage};
 use super::{Efa, Id, Told};
-use crate::fabric::{Carries, Why};
+use crate::fabric::{Carries, Event, PeerId, Why};
 use crate::memory::{Buffers, Slice};
 use crate::provider::Provider;
 use crate::status::CompletionStatus;
@@ -89,8 +90,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// Has a packet that found no receive wait; gives it back if it is nobody's.
     fn wait(&mut self, index: u16, head: Slice, buffers: &mut Buffers) -> Option<Slice> {
         let Some(sent) = self.slots.sent(index) else { return Some(head) };
-        let alive = self.peers.get(sent.peer).is_some_and(|state| state.lost().is_none());
-        if !alive || !matches!(sent.of, None | Some(Of::Outbound(_))) {
+        let alive = self.peers.get(sent.peer).is_some_and(|state| !state.is_lost());
+        if !alive || matches!(sent.of, Of::Write(_)) {
             return Some(head);
         }
         let [first, last] = NOT_READY;
@@ -99,8 +100,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             attempts => first.checked_shl(u32::from(attempts) - 1).unwrap_or(last).min(last),
         };
         sent.attempts = sent.attempts.saturating_add(1).min(32);
-        sent.waits = Some((head, buffers.next(), self.now.saturating_add(delay)));
-        self.slots.waiting += 1;
+        self.slots.wait(index, head, buffers.next(), self.now.saturating_add(delay));
+        self.wake_at = 0;
         self.counters.not_ready += 1;
         None
     }
@@ -111,9 +112,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         while self.endpoint.can_post() {
             let Some(index) = self.slots.due(from, self.now) else { return };
             from = index + 1;
-            let Some((peer, waits)) = self.slots.sent(index).map(|sent| (sent.peer, sent.waits.take())) else { return };
-            let Some((head, payload, _)) = waits else { return };
-            self.slots.waiting -= 1;
+            let Some(peer) = self.slots.sent(index).map(|sent| sent.peer) else { return };
+            let Some((head, payload)) = self.slots.take_waiting(index) else { return };
             if let Err((head, _, error)) = self.post(peer, index, head, payload) {
                 self.die(Why::Refused(error));
                 return self.packet_out(index, Some(head), None);
@@ -122,47 +122,69 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// A packet is with its peer: its slot is free, and what it was all of is over.
+    #[inline(always)]
     fn packet_sent(&mut self, index: u16, head: Slice) -> Option<Told<S, T>> {
         let sent = self.slots.finish(index, head)?;
-        if let Some(state) = self.peers.get_mut(sent.peer) {
+        let up = self.peers.get_mut(sent.peer).is_some_and(|state| {
             state.in_flight = state.in_flight.saturating_sub(1);
-            if state.removed {
-                self.release(sent.peer);
+            state.is_up()
+        });
+        match sent.of {
+            Of::Message { token, source, shrunk: false } if up => {
+                self.has_place();
+                Some(Event::Sent { token, to: Some(PeerId(sent.peer)), source })
+            }
+            of => {
+                self.over_with(sent.peer, of, None);
+                None
             }
         }
-        let Some(Of::Outbound(send)) = sent.of else { return None };
-        let entry = self.sends.get_mut(send)?;
-        entry.in_flight = entry.in_flight.saturating_sub(1);
-        if entry.is_over() && !entry.ended { self.end_send(send) } else { None }
     }
 
     /// A packet is out, or never will be: its slot is free.
     pub(super) fn packet_out(&mut self, index: u16, head: Option<Slice>, failure: Option<Failure>) {
         let bytes = head.as_ref().map_or(0, |head| head.len());
         let Some(sent) = head.and_then(|head| self.slots.finish(index, head)) else { return };
-        match sent.of {
-            Some(Of::Write(send)) => return self.write_done(send, bytes, failure),
-            Some(Of::Outbound(send)) => {
-                if let Some(entry) = self.sends.get_mut(send) {
-                    entry.in_flight = entry.in_flight.saturating_sub(1);
-                    if let Some(failure) = failure {
-                        entry.failed.get_or_insert(Why::Device(failure));
-                    }
-                }
-            }
-            None => {}
+        if let Of::Write(send) = sent.of {
+            return self.write_done(send, bytes, failure);
         }
         if let Some(state) = self.peers.get_mut(sent.peer) {
             state.in_flight = state.in_flight.saturating_sub(1);
         }
+        self.over_with(sent.peer, sent.of, failure);
+    }
+
+    /// What a packet was of, which is out or never will be, goes on, or ends.
+    #[inline(never)]
+    fn over_with(&mut self, peer: Id, of: Of<S>, failure: Option<Failure>) {
+        let send = match of {
+            Of::Message { token, source, shrunk } => {
+                let mut entry = Outbound::new(peer, token, Sends::Message(0), Source::Memory(source), 0, Stage::Done);
+                let lost = self.peers.get(peer).and_then(|state| state.lost());
+                entry.failed = if shrunk { Some(Why::Shrunk) } else { lost };
+                self.insert_send(entry)
+            }
+            Of::Outbound(send) => {
+                if let Some(entry) = self.sends.get_mut(send) {
+                    entry.in_flight = entry.in_flight.saturating_sub(1);
+                }
+                Some(send)
+            }
+            Of::Write(_) | Of::Nothing => None,
+        };
+        if let Some(failure) = failure
+            && let Some(entry) = send.and_then(|send| self.sends.get_mut(send))
+        {
+            entry.failed.get_or_insert(Why::Device(failure));
+        }
         if let Some(failure) = failure.filter(|failure| !self.is_end(failure)) {
             // A packet that is lost leaves a hole that nothing can fill.
-            self.lose(sent.peer, Why::Device(failure));
+            self.lose(peer, Why::Device(failure));
         }
-        if let Some(Of::Outbound(send)) = sent.of {
+        if let Some(send) = send {
             self.settle_send(send);
         }
-        self.release(sent.peer);
+        self.release(peer);
     }
 
     /// A write is done, or failed.

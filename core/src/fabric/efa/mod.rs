@@ -140,21 +140,26 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     recvs: Deque<(Memory<T>, Token), OPERATIONS>,
     inbound: Slab<Inbound<T>, OPERATIONS>,
     windows: Slab<Window, OPERATIONS>,
-    slots: Slots,
+    slots: Slots<S>,
     /// Peers that there is something to do for.
     attended: Deque<Id, PEERS>,
     /// Peers whose state is news.
     news: Deque<Id, PEERS>,
     ended_sends: Deque<Id, OPERATIONS>,
     ended_inbound: Deque<Id, OPERATIONS>,
+    /// The peer whose next message is here already, and is taken first.
+    next: Option<Id>,
+    /// When there is something to do besides polling: at once if it is 0.
+    wake_at: u64,
     /// When a hello is due again; never if it is the last of times.
     hello_at: u64,
     /// When those that are silent are looked for.
     probe_at: u64,
     /// Packets of all peers that wait for the application or their turn.
     held: usize,
-    /// Some of these wait for a place in a table.
-    starved: bool,
+    /// Some of these wait for a receive, or for a place in a table.
+    wants_receive: bool,
+    wants_place: bool,
     counters: Counters,
     now: u64,
     /// Why nothing goes any more: the queue pair failed.
@@ -277,10 +282,13 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             news: Deque::new(),
             ended_sends: Deque::new(),
             ended_inbound: Deque::new(),
+            next: None,
+            wake_at: 0,
             hello_at: u64::MAX,
             probe_at: 0,
             held: 0,
-            starved: false,
+            wants_receive: false,
+            wants_place: false,
             counters: Counters::default(),
             now: 0,
             dead: None,
@@ -366,7 +374,12 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// Sends and writes under way, receives and reads under way, and receives that wait for a message.
     pub fn under_way(&self) -> [usize; 3] {
-        [self.sends.len(), self.inbound.len(), self.recvs.len()]
+        [self.sends.len() + usize::from(self.slots.messages), self.inbound.len(), self.recvs.len()]
+    }
+
+    /// Whether there is no place for another send.
+    fn is_full(&self) -> bool {
+        self.sends.len() + usize::from(self.slots.messages) >= OPERATIONS
     }
 
     /// What this side can do by itself.
@@ -388,15 +401,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         {
             // As many as peers: names of those that are gone leave when they are served.
             state.attended = self.attended.push_back(id).is_ok();
+            self.wake_at = 0;
         }
     }
 
     /// Puts a message, or a put, that there is room for at the end of its peer's queue.
     fn enqueue(&mut self, send: Outbound<S>) {
         let peer = send.peer;
-        let Ok(id) = self.sends.insert(send) else { return };
+        let Some(id) = self.insert_send(send) else { return };
         let Some(state) = self.peers.get_mut(peer) else { return };
-        state.operations += 1;
         match state.queue {
             [Some(head), Some(tail)] => {
                 state.queue = [Some(head), Some(id)];
@@ -410,7 +423,10 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     fn lookup(&self, peer: PeerId) -> Result<&PeerState<K::Features>, Why> {
         let state = self.peers.get(peer.0).ok_or(Why::UnknownPeer)?;
-        state.lost().map_or(Ok(state), Err)
+        match state.standing {
+            Standing::Lost(why) => Err(why),
+            _ => Ok(state),
+        }
     }
 }
 
@@ -421,35 +437,29 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     type Target = Memory<T>;
 
     fn send(&mut self, to: PeerId, source: Memory<S>, token: Token) -> Result<(), Refused<Memory<S>, Why>> {
-        let sequence = match self.lookup(to) {
-            Ok(state) => state.next_sequence,
-            Err(why) => return Err(Refused::new(source, why)),
-        };
-        let total = source.len() as u64;
-        let what = Sends::Message(sequence);
-        if let Err(why) = self.check_domain(&source) {
+        if let Err(why) = self.lookup(to).and_then(|_| self.check_domain(&source)) {
             return Err(Refused::new(source, why));
         }
-        if self.sends.is_full() {
+        if self.is_full() {
             return Err(Refused::new(source, Why::Full { limit: OPERATIONS }));
         }
-        let ready = self.ready();
-        if let Some(state) = self.peers.get_mut(to.0) {
-            state.next_sequence = sequence.wrapping_add(1);
-            let in_one = state.packet.min(self.packet).saturating_sub(packet::before_payload::<packet::Eager>());
-            // The shortest way, if nothing is in it.
-            if state.queue[0].is_none() && total <= in_one as u64 && state.is_up() && ready && state.data_credits() > 0
-            {
-                let send = Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Done);
-                state.operations += 1;
-                if let Ok(send) = self.sends.insert(send) {
-                    let payload = emit::Payload::Copied { of: send, offset: 0, len: total as usize };
-                    let eager = packet::Eager { sequence: sequence.into() };
-                    self.emit(to.0, &eager, false, true, Some(send), payload);
-                }
-                return Ok(());
-            }
+        let Some(state) = self.peers.get_mut(to.0) else { return Err(Refused::new(source, Why::UnknownPeer)) };
+        let sequence = state.next_sequence;
+        state.next_sequence = sequence.wrapping_add(1);
+        let total = source.len();
+        let len = total.saturating_add(packet::before_payload::<packet::Eager>());
+        // The shortest way, if nothing is in it.
+        if state.queue[0].is_none()
+            && len <= state.packet
+            && state.is_up()
+            && state.data_credits() > 0
+            && self.endpoint.can_post()
+            && let Some(slot) = self.slots.take(len)
+        {
+            self.emit_message(to.0, sequence, slot, source, token);
+            return Ok(());
         }
+        let (what, total) = (Sends::Message(sequence), total as u64);
         self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
         if let Some(state) = self.peers.get_mut(to.0) {
             // At once if it is the first and nothing is in the way.
@@ -471,22 +481,32 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if let Err((target, _)) = self.recvs.push_back((target, token)) {
             return Err(Refused::new(target, Why::Full { limit: OPERATIONS }));
         }
-        self.attend_held();
+        if core::mem::take(&mut self.wants_receive) {
+            self.attend_held();
+        }
         Ok(())
     }
 
     fn poll(&mut self, now: u64) -> Option<Told<S, T>> {
         self.now = self.now.max(now);
-        if let Some(event) = self.next_ended().or_else(|| self.serve_all()) {
+        if let Some(event) = self.go_on() {
+            return Some(event);
+        }
+        if let Some(event) = self.do_due() {
             return Some(event);
         }
         for _ in 0..POLLS {
             let Some(event) = self.endpoint.poll() else { break };
-            if let Some(event) = self.completed(event).or_else(|| self.next_ended()) {
+            if let Some(event) = self.completed(event) {
+                return Some(event);
+            }
+            if self.wake_at == 0
+                && let Some(event) = self.next_ended()
+            {
                 return Some(event);
             }
         }
-        self.serve_all().or_else(|| self.next_ended())
+        self.go_on().or_else(|| self.do_due())
     }
 
     fn fabric(&self) -> Fabric {

@@ -63,6 +63,7 @@ impl<T, const N: usize> Slab<T, N> {
         place.entry.as_ref().filter(|_| place.generation == id.generation)
     }
 
+    #[inline(always)]
     pub(in crate::fabric) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
         let place = self.places.get_mut(usize::from(id.index))?;
         place.entry.as_mut().filter(|_| place.generation == id.generation)
@@ -78,6 +79,14 @@ impl<T, const N: usize> Slab<T, N> {
         // As many as places, and this one was taken.
         let _ = self.free.push(id.index);
         Some(entry)
+    }
+
+    /// What is at a place, and its name.
+    #[inline(always)]
+    pub(in crate::fabric) fn entry(&mut self, index: u16) -> Option<(Id, &mut T)> {
+        let Place { generation, entry } = self.places.get_mut(usize::from(index))?;
+        let id = Id { index, generation: *generation };
+        entry.as_mut().map(|entry| (id, entry))
     }
 
     /// The name of what is at a place.

@@ -3,6 +3,9 @@
 use heapless::Vec;
 
 use super::Id;
+use super::tables::join;
+use crate::Token;
+use crate::fabric::Memory;
 use crate::memory::{Buffer, Slice};
 
 /// The most slots that packets are sent from.
@@ -10,55 +13,73 @@ pub(super) const MAX_SLOTS: usize = 64;
 
 /// Slots for packets that go out.
 #[derive(Debug)]
-pub(super) struct Slots {
-    slots: Vec<Slot, MAX_SLOTS>,
+pub(super) struct Slots<S> {
+    slots: Vec<Slot<S>, MAX_SLOTS>,
     free: Vec<u16, MAX_SLOTS>,
     /// Packets that wait to be tried again.
     pub(super) waiting: u16,
+    /// Packets that are all of a message.
+    pub(super) messages: u16,
 }
 
 #[derive(Debug)]
-struct Slot {
-    /// All of it while it is free; while a packet is in flight, what is behind the packet.
+struct Slot<S> {
+    /// As long as its last packet, since the next one is often as long; none while the device has it.
+    head: Option<Slice>,
+    /// What is behind that.
     rest: Option<Slice>,
-    sent: Option<Sent>,
+    sent: Option<Sent<S>>,
+    /// Of a packet that waits to be tried again: what else it carries, and when.
+    waits: Option<(Option<Buffer>, u64)>,
 }
 
 /// A packet in a slot.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct Sent<S> {
     pub(super) peer: Id,
-    /// The operation that it is of, if its completion matters to one.
-    pub(super) of: Option<Of>,
+    pub(super) of: Of<S>,
     /// How often its receiver was not ready.
     pub(super) attempts: u8,
-    /// What waits to be tried again, and when.
-    pub(super) waits: Option<(Slice, Option<Buffer>, u64)>,
 }
 
 /// What a packet is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Of {
+#[derive(Debug)]
+pub(super) enum Of<S> {
+    /// Nothing that its completion matters to.
+    Nothing,
     Outbound(Id),
     /// RDMA write from the slot.
     Write(Id),
+    /// All of a message, with its source.
+    Message {
+        token: Token,
+        source: Memory<S>,
+        /// The source had less than it said.
+        shrunk: bool,
+    },
 }
 
-impl Slots {
+impl<S> Sent<S> {
+    pub(super) const fn new(peer: Id, of: Of<S>) -> Self {
+        Self { peer, of, attempts: 0 }
+    }
+}
+
+impl<S> Slots<S> {
     pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), waiting: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), waiting: 0, messages: 0 }
     }
 
     /// Adds a slot, if there is room for another.
     pub(super) fn add(&mut self, slice: Slice) -> Result<(), Slice> {
         let index = self.slots.len() as u16;
-        match self.slots.push(Slot { rest: Some(slice), sent: None }) {
+        match self.slots.push(Slot { head: Some(slice), rest: None, sent: None, waits: None }) {
             Ok(()) => {
                 // As many as slots.
                 let _ = self.free.push(index);
                 Ok(())
             }
-            Err(slot) => slot.rest.map_or(Ok(()), Err),
+            Err(slot) => slot.head.map_or(Ok(()), Err),
         }
     }
 
@@ -66,43 +87,56 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// Takes a free slot, all of it.
-    pub(super) fn take(&mut self) -> Option<(u16, Slice)> {
-        let index = self.free.pop()?;
-        let slice = self.slots.get_mut(usize::from(index))?.rest.take()?;
-        Some((index, slice))
+    /// Takes so many bytes of a free slot, if there is one that long.
+    #[inline(always)]
+    pub(super) fn take(&mut self, len: usize) -> Option<(u16, Slice)> {
+        let index = *self.free.last()?;
+        let slot = self.slots.get_mut(usize::from(index))?;
+        let head = slot.head.take()?;
+        let head = if head.len() == len { head } else { slot.cut(head, len)? };
+        self.free.pop();
+        Some((index, head))
     }
 
-    /// Puts a slot back that was not used.
-    pub(super) fn untake(&mut self, index: u16, slice: Slice) {
+    /// Notes a packet in a slot.
+    #[inline(always)]
+    pub(super) fn note(&mut self, index: u16, sent: Sent<S>) {
         if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            slot.rest = Some(slice);
-            slot.sent = None;
-            // It was taken.
-            let _ = self.free.push(index);
-        }
-    }
-
-    /// Notes a packet in a slot, and what is behind it.
-    pub(super) fn note(&mut self, index: u16, rest: Slice, sent: Sent) {
-        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            slot.rest = Some(rest);
+            self.messages += u16::from(matches!(sent.of, Of::Message { .. }));
             slot.sent = Some(sent);
         }
     }
 
-    pub(super) fn sent(&mut self, index: u16) -> Option<&mut Sent> {
+    pub(super) fn sent(&mut self, index: u16) -> Option<&mut Sent<S>> {
         self.slots.get_mut(usize::from(index))?.sent.as_mut()
     }
 
-    /// A packet is out: its slot is free again.
-    pub(super) fn finish(&mut self, index: u16, packet: Slice) -> Option<Sent> {
+    /// A packet is out, or never will be: its slot is free again.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, index: u16, head: Slice) -> Option<Sent<S>> {
         let slot = self.slots.get_mut(usize::from(index))?;
         let sent = slot.sent.take()?;
-        slot.rest = super::tables::join(Some(packet), slot.rest.take());
+        slot.head = Some(head);
+        self.messages -= u16::from(matches!(sent.of, Of::Message { .. }));
         // It was taken.
         let _ = self.free.push(index);
         Some(sent)
+    }
+
+    /// Has a packet wait until then.
+    pub(super) fn wait(&mut self, index: u16, head: Slice, payload: Option<Buffer>, until: u64) {
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            (slot.head, slot.waits) = (Some(head), Some((payload, until)));
+            self.waiting += 1;
+        }
+    }
+
+    /// Takes a packet that waits.
+    pub(super) fn take_waiting(&mut self, index: u16) -> Option<(Slice, Option<Buffer>)> {
+        let slot = self.slots.get_mut(usize::from(index))?;
+        let (payload, _) = slot.waits.take()?;
+        self.waiting -= 1;
+        Some((slot.head.take()?, payload))
     }
 
     /// The packets that wait and are due by `now`, or all, one after the other from `from` on.
@@ -111,8 +145,30 @@ impl Slots {
             return None;
         }
         self.slots.iter().zip(0..).skip(from.into()).find_map(|(slot, index)| {
-            let (_, _, at) = slot.sent.as_ref()?.waits.as_ref()?;
+            let (_, at) = slot.waits.as_ref()?;
             (*at <= now).then_some(index)
         })
+    }
+
+    /// What is in them, in the end.
+    pub(super) fn into_sent(self) -> impl Iterator<Item = Sent<S>> {
+        self.slots.into_iter().filter_map(|slot| slot.sent)
+    }
+}
+
+impl<S> Slot<S> {
+    /// So many bytes of all of it, of which `head` is the start.
+    #[inline(never)]
+    fn cut(&mut self, head: Slice, len: usize) -> Option<Slice> {
+        match join(Some(head), self.rest.take())?.split_at(len) {
+            Ok((head, rest)) => {
+                self.rest = Some(rest);
+                Some(head)
+            }
+            Err(refused) => {
+                self.head = Some(refused.into_inner());
+                None
+            }
+        }
     }
 }
