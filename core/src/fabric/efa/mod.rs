@@ -82,7 +82,7 @@ use crate::qp::{Endpoint, Srd};
 use crate::{Error, Refused, Token};
 
 /// Slots that each peer has here.
-pub(super) const CREDITS: u32 = 32;
+pub(super) const CREDITS: u32 = 64;
 /// The least that a peer may have: a quarter of them is kept from data.
 const LEAST_CREDITS: u16 = 8;
 /// Credit packets under way to one peer at a time.
@@ -136,6 +136,8 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     /// SENDs of a header and of what the application registered.
     gathers: bool,
     peers: Slab<PeerState<K::Features>, PEERS>,
+    /// Slots of the peers that there were not yet: what is posted for nobody would only go round with the others.
+    unposted: Option<Slice>,
     sends: Slab<Outbound<S>, OPERATIONS>,
     recvs: Deque<(Memory<T>, Token), OPERATIONS>,
     inbound: Slab<Inbound<T>, OPERATIONS>,
@@ -273,6 +275,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             gathers: granted.send_buffers >= 2,
             endpoint,
             peers: Slab::new(generation),
+            unposted: None,
             sends: Slab::new(generation),
             recvs: Deque::new(),
             inbound: Slab::new(generation),
@@ -293,16 +296,12 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             now: 0,
             dead: None,
         };
-        let mut rest = memory;
-        let mut receives = Self::RECEIVES;
-        while rest.len() >= packet {
-            // Long enough.
-            let Ok((slot, after)) = rest.split_at(packet) else { break };
+        // Long enough.
+        let Ok((receives, mut rest)) = memory.split_at(Self::RECEIVES * packet) else { return Ok(this) };
+        this.unposted = Some(receives);
+        while let Ok((slot, after)) = rest.split_at(packet) {
             rest = after;
-            if receives > 0 {
-                receives -= 1;
-                this.repost(slot);
-            } else if this.slots.add(slot).is_err() {
+            if this.slots.add(slot).is_err() {
                 break;
             }
         }
@@ -329,6 +328,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let state = PeerState::new(peer, self.start);
         match self.peers.insert(state) {
             Ok(id) => {
+                self.post_slots();
                 self.attend(id);
                 Ok(PeerId(id))
             }
@@ -418,6 +418,23 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
             }
             _ => state.queue = [Some(id); 2],
+        }
+    }
+
+    /// Posts the slots of one more peer, if there are more peers than ever.
+    fn post_slots(&mut self) {
+        let of_one = (CREDITS as usize + UNCOUNTED) * self.packet;
+        let Some(unposted) = self.unposted.take() else { return };
+        let posted = Self::RECEIVES * self.packet - unposted.len();
+        if self.peers.len() * of_one <= posted {
+            self.unposted = Some(unposted);
+            return;
+        }
+        let Ok((mut rest, unposted)) = unposted.split_at(of_one) else { return };
+        self.unposted = Some(unposted);
+        while let Ok((slot, after)) = rest.split_at(self.packet) {
+            rest = after;
+            self.repost(slot);
         }
     }
 
