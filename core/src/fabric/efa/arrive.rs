@@ -427,6 +427,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// Likewise.
+    #[inline(always)]
     pub(super) fn insert_send(&mut self, entry: Outbound<S>) -> Option<Id> {
         let id = entry.peer;
         let send = self.sends.insert(entry).ok()?;
@@ -482,7 +483,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             state.packet = (hello.packet.get() as usize).min(self.packet);
             state.features = PeerFeatures::from_bits_truncate(hello.features.get());
             let credits = u32::from(hello.credits.get());
-            state.reserve = credits / 4;
+            state.reserve = credits / 8;
             state.sent = start;
             state.limit = start.wrapping_add(credits);
             let theirs = hello.start.get();

@@ -506,10 +506,10 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     fn poll(&mut self, now: u64) -> Option<Told<S, T>> {
         self.now = self.now.max(now);
-        if let Some(event) = self.go_on() {
+        if let Some(event) = self.do_due() {
             return Some(event);
         }
-        if let Some(event) = self.do_due() {
+        if let Some(event) = self.go_on() {
             return Some(event);
         }
         for _ in 0..POLLS {

@@ -5,7 +5,7 @@ use super::packet::{self, Bye, Clear, Credit, Data, Done, Eager, Finish, Get, He
 use super::peer::{HELLO_DELAYS, SILENCES, Standing};
 use super::slots::{Of, Sent};
 use super::tables::{Due, Part, Receives, Sends, Source, Stage};
-use super::{CREDITS, Efa, Id, Outbound, PeerFeatures, SEGMENTS, Told};
+use super::{CREDITS, Efa, Id, PeerFeatures, SEGMENTS, Told};
 use crate::fabric::{Carries, Memory, Why};
 use crate::flags::Access;
 use crate::provider::Provider;
@@ -93,7 +93,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 false => blocked = true,
             }
         }
-        if blocked || event.is_some() {
+        // An event ends the looking through what is held.
+        if blocked || event.is_some() && self.peers.get(id).is_some_and(|state| state.held.has_others()) {
             self.attend(id);
         }
         event
@@ -277,10 +278,28 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 return true;
             }
             let packet = state.packet;
+            let Some(entry) = self.sends.get_mut(head) else { return false };
+            let (total, offset) = (entry.total, entry.offset);
+            let in_one = packet.saturating_sub(packet::before_payload::<Eager>()) as u64;
+            if let Sends::Message(sequence) = entry.what
+                && let Source::Memory(_) = &entry.source
+                && total <= in_one
+            {
+                let len = packet::before_payload::<Eager>() + total as usize;
+                let Some(slot) = self.slots.take(len) else { return true };
+                let source = core::mem::replace(&mut entry.source, Source::Nothing);
+                let token = entry.token;
+                self.dequeue(id, head);
+                self.sends.clear(head);
+                self.ended(id);
+                if let Source::Memory(source) = source {
+                    self.emit_message(id, sequence, slot, source, token);
+                }
+                continue;
+            }
             let can_be_read =
                 state.features.contains(PeerFeatures::READ) && self.own_features().contains(PeerFeatures::READ);
             let Some(entry) = self.sends.get(head) else { return false };
-            let (total, offset) = (entry.total, entry.offset);
             let grant = match &entry.source {
                 Source::Memory(Memory::Exposed(bytes))
                     if can_be_read && bytes.access().contains(Access::REMOTE_READ) =>
@@ -289,18 +308,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
                 _ => None,
             };
-            let in_one = packet.saturating_sub(packet::before_payload::<Eager>()) as u64;
-            let in_each = (packet - packet::before_payload::<Segment>()) as u64;
+            let in_each = packet.saturating_sub(packet::before_payload::<Segment>()) as u64;
             match entry.what {
-                Sends::Message(sequence) if total <= in_one => {
-                    let len = packet::before_payload::<Eager>() + total as usize;
-                    let Some(slot) = self.slots.take(len) else { return true };
-                    self.dequeue(id, head);
-                    if let Some(Outbound { source: Source::Memory(source), token, .. }) = self.sends.remove(head) {
-                        self.ended(id);
-                        self.emit_message(id, sequence, slot, source, token);
-                    }
-                }
                 Sends::Message(sequence) if total <= in_each * SEGMENTS as u64 => {
                     let len = in_each.min(total - offset);
                     let segment = Segment {

@@ -47,6 +47,7 @@ impl<T, const N: usize> Slab<T, N> {
         Self { places: core::array::from_fn(|_| Place { generation, entry: None }), free }
     }
 
+    #[inline(always)]
     pub(in crate::fabric) fn insert(&mut self, entry: T) -> Result<Id, T> {
         let Some(index) = self.free.pop() else { return Err(entry) };
         match self.places.get_mut(usize::from(index)) {
@@ -79,6 +80,19 @@ impl<T, const N: usize> Slab<T, N> {
         // As many as places, and this one was taken.
         let _ = self.free.push(id.index);
         Some(entry)
+    }
+
+    /// Drops an entry where it is.
+    #[inline(always)]
+    pub(in crate::fabric) fn clear(&mut self, id: Id) {
+        if let Some(place) = self.places.get_mut(usize::from(id.index))
+            && place.generation == id.generation
+            && place.entry.take().is_some()
+        {
+            place.generation = place.generation.wrapping_add(1);
+            // As many as places, and this one was taken.
+            let _ = self.free.push(id.index);
+        }
     }
 
     /// What is at a place, and its name.
