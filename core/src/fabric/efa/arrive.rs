@@ -28,7 +28,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     #[inline(always)]
     pub(super) fn arrived(&mut self, message: Received) -> Option<Told<S, T>> {
         let Received { len, from, buffers, .. } = message;
-        let slot = buffers.into_slice()?;
+        let Some(slot) = buffers.into_slice() else { return None };
         self.counters.packets_received += 1;
         let (header, body) = match packet::parse(slot.get(..len).unwrap_or_default()) {
             Ok(packet) => packet,
@@ -64,9 +64,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             self.attend(id);
         }
         match ahead {
-            Ok(0) => match self.whole(id, sequence, slot, len) {
-                Ok(event) => return Some(event),
-                Err(slot) => self.take_or_hold(id, slot, len),
+            Ok(0) => match self.receive_for(id, sequence) {
+                Some((target, token)) => return self.whole(id, (slot, len), target, token),
+                None => self.take_or_hold(id, slot, len),
             },
             Ok(_) => self.hold(id, slot, len, Some(sequence), true),
             Err(violation) => {
@@ -115,15 +115,14 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
     }
 
-    /// Takes a message that came in one packet, and whose turn it is, if it can be told at once; gives its slot back if not.
+    /// The receive for a message that came in one packet, and whose turn it is, if it can be told at once.
     #[inline(always)]
-    fn whole(&mut self, id: Id, sequence: u32, slot: Slice, len: usize) -> Result<Told<S, T>, Slice> {
-        // After those that came before it and are not all here, or not told.
-        let at_once = self.ended_inbound.is_empty();
-        let Some(state) = self.peers.get_mut(id).filter(|state| state.telling == sequence && at_once) else {
-            return Err(slot);
-        };
-        let Some((mut target, token)) = self.recvs.pop_front() else { return Err(slot) };
+    fn receive_for(&mut self, id: Id, sequence: u32) -> Option<(Memory<T>, Token)> {
+        let Some(state) = self.peers.get_mut(id) else { return None };
+        // Else after those that came before it and are not all here, or not told.
+        if state.telling != sequence || !self.ended_inbound.is_empty() || self.recvs.is_empty() {
+            return None;
+        }
         let next = sequence.wrapping_add(1);
         (state.expected, state.telling, state.freed) = (next, next, state.freed.wrapping_add(1));
         let (is_next, attend) = (state.held.has_message(next), state.held.has_others() || state.owes_credit());
@@ -133,6 +132,18 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if attend {
             self.attend(id);
         }
+        self.recvs.pop_front()
+    }
+
+    /// Takes a message that came in one packet into its receive.
+    #[inline(always)]
+    fn whole(
+        &mut self,
+        id: Id,
+        (slot, len): (Slice, usize),
+        mut target: Memory<T>,
+        token: Token,
+    ) -> Option<Told<S, T>> {
         let payload = slot.get(packet::before_payload::<Eager>()..len).unwrap_or_default();
         let (len, room) = (payload.len(), target.len());
         let fits = len <= room;
@@ -141,10 +152,10 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let peer = Some(PeerId(id));
         if copied {
             self.counters.copied += len as u64;
-            return Ok(Event::Received { token, from: peer, len, target });
+            return Some(Event::Received { token, from: peer, len, target });
         }
         let why = if fits { Why::Shrunk } else { Why::Truncated { len: len as u64, room: room as u64 } };
-        Ok(Event::Failed { token, peer, why, buffer: Returned::Target(target) })
+        Some(Event::Failed { token, peer, why, buffer: Returned::Target(target) })
     }
 
     /// The next message of a peer is here, in one packet: it is taken before anything else is done.
@@ -163,9 +174,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             let sequence = state.expected;
             let Some((slot, len)) = state.held.take_message(sequence) else { continue };
             self.held -= 1;
-            match self.whole(id, sequence, slot, len) {
-                Ok(event) => return Some(event),
-                Err(slot) => self.take_or_hold(id, slot, len),
+            match self.receive_for(id, sequence) {
+                Some((target, token)) => return self.whole(id, (slot, len), target, token),
+                None => self.take_or_hold(id, slot, len),
             }
         }
         None

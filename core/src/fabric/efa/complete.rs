@@ -1,14 +1,14 @@
 //! What the device says: packets that are out, RDMA that is done, and failures.
 
 use super::emit::{PACKET, READ, RECEIVE, WRITE};
-use super::slots::Of;
+use super::slots::{Of, Sent};
 use super::tables::{Outbound, Sends, Source, Stage};
 use super::{Efa, Id, Told};
 use crate::fabric::{Carries, Event, PeerId, Why};
 use crate::memory::{Buffers, Slice};
 use crate::provider::Provider;
 use crate::status::CompletionStatus;
-use crate::work::{self, Failure};
+use crate::work::{self, Done, Failure};
 
 /// The waits before a packet that found no receive is sent again: none, then this, then twice the last, up to that; in
 /// microseconds.
@@ -17,24 +17,21 @@ const NOT_READY: [u64; 2] = [40, 1_000_000];
 impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, const PEERS: usize, const OPERATIONS: usize>
     Efa<P, K, S, T, PEERS, OPERATIONS>
 {
-    /// Takes a completion.
-    pub(super) fn completed(&mut self, event: work::Event) -> Option<Told<S, T>> {
+    /// Takes a completion that is neither a packet that arrived nor one that is out.
+    #[inline(never)]
+    pub(super) fn completed(&mut self, event: work::Event) {
         let (token, failure) = match event {
-            work::Event::Received(message) => return self.arrived(message),
-            // The most frequent, and the shortest way.
-            work::Event::Sent(done) if done.buffers.len() == 1 => {
-                let head = done.buffers.into_slice()?;
-                return self.packet_sent(done.token.0 as u16, head);
-            }
             work::Event::Sent(ref done) | work::Event::Written(ref done) | work::Event::Read(ref done) => {
                 (done.token, None)
             }
-            work::Event::Failed { failure, .. } => (failure.token?, Some(failure)),
+            work::Event::Failed { failure: Failure { token: Some(token), .. }, .. } => {
+                let work::Event::Failed { failure, .. } = event else { return };
+                (token, Some(failure))
+            }
             // This layer's peers write without immediates, and nothing is reclaimed here.
-            _ => return None,
+            _ => return,
         };
         self.resolve(token.0, event.into_buffers(), failure);
-        None
     }
 
     /// What became of an operation of the device's.
@@ -123,19 +120,27 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// A packet is with its peer: its slot is free, and what it was all of is over.
     #[inline(always)]
-    fn packet_sent(&mut self, index: u16, head: Slice) -> Option<Told<S, T>> {
-        let sent = self.slots.finish(index, head)?;
-        let up = self.peers.get_mut(sent.peer).is_some_and(|state| {
-            state.in_flight = state.in_flight.saturating_sub(1);
-            state.is_up()
-        });
-        match sent.of {
+    pub(super) fn sent(&mut self, done: Done) -> Option<Told<S, T>> {
+        if done.buffers.len() != 1 {
+            self.resolve(done.token.0, done.buffers, None);
+            return None;
+        }
+        let sent = self.slots.finish(done.token.0 as u16, done.buffers.into_slice());
+        let Some(Sent { peer, of, .. }) = sent else { return None };
+        let up = match self.peers.get_mut(peer) {
+            Some(state) => {
+                state.in_flight = state.in_flight.saturating_sub(1);
+                state.is_up()
+            }
+            None => false,
+        };
+        match of {
             Of::Message { token, source, shrunk: false } if up => {
                 self.has_place();
-                Some(Event::Sent { token, to: Some(PeerId(sent.peer)), source })
+                Some(Event::Sent { token, to: Some(PeerId(peer)), source })
             }
             of => {
-                self.over_with(sent.peer, of, None);
+                self.over_with(peer, of, None);
                 None
             }
         }
@@ -144,7 +149,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// A packet is out, or never will be: its slot is free.
     pub(super) fn packet_out(&mut self, index: u16, head: Option<Slice>, failure: Option<Failure>) {
         let bytes = head.as_ref().map_or(0, |head| head.len());
-        let Some(sent) = head.and_then(|head| self.slots.finish(index, head)) else { return };
+        let Some(sent) = self.slots.finish(index, head) else { return };
         if let Of::Write(send) = sent.of {
             return self.write_done(send, bytes, failure);
         }

@@ -48,9 +48,11 @@ impl Places {
 
     #[inline(always)]
     fn take(&mut self, place: u32) -> Option<Packet> {
-        let taken = self.packets.get_mut(place as usize)?.take()?;
-        self.used &= !(1 << place);
-        Some(taken)
+        let Some(packet) = self.packets.get_mut(place as usize) else { return None };
+        if packet.is_some() {
+            self.used &= !(1 << place);
+        }
+        packet.take()
     }
 
     fn sequence(&self, place: u32) -> u32 {

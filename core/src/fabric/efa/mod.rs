@@ -79,6 +79,7 @@ use crate::memory::Slice;
 use crate::peer::{Mutual, Peer};
 use crate::provider::Provider;
 use crate::qp::{Endpoint, Srd};
+use crate::work;
 use crate::{Error, Refused, Token};
 
 /// Slots that each peer has here.
@@ -513,9 +514,19 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return Some(event);
         }
         for _ in 0..POLLS {
-            let Some(event) = self.endpoint.poll() else { break };
-            if let Some(event) = self.completed(event) {
-                return Some(event);
+            match self.endpoint.poll() {
+                None => break,
+                Some(work::Event::Received(message)) => {
+                    if let Some(event) = self.arrived(message) {
+                        return Some(event);
+                    }
+                }
+                Some(work::Event::Sent(done)) => {
+                    if let Some(event) = self.sent(done) {
+                        return Some(event);
+                    }
+                }
+                Some(event) => self.completed(event),
             }
             if self.wake_at == 0
                 && let Some(event) = self.next_ended()

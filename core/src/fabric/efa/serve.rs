@@ -441,7 +441,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                         let token = Token(super::emit::PACKET | u64::from(index));
                         K::write(&mut self.endpoint, &state.peer, head, window, token).map_err(|refused: Refused<_>| {
                             let (head, error) = refused.into_parts();
-                            self.slots.finish(index, head);
+                            self.slots.finish(index, Some(head));
                             error
                         })
                     }

@@ -90,10 +90,12 @@ impl<S> Slots<S> {
     /// Takes so many bytes of a free slot, if there is one that long.
     #[inline(always)]
     pub(super) fn take(&mut self, len: usize) -> Option<(u16, Slice)> {
-        let index = *self.free.last()?;
-        let slot = self.slots.get_mut(usize::from(index))?;
-        let head = slot.head.take()?;
-        let head = if head.len() == len { head } else { slot.cut(head, len)? };
+        let Some(&index) = self.free.last() else { return None };
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        if slot.head.as_ref().is_none_or(|head| head.len() != len) {
+            slot.cut(len);
+        }
+        let Some(head) = slot.head.take() else { return None };
         self.free.pop();
         Some((index, head))
     }
@@ -113,10 +115,10 @@ impl<S> Slots<S> {
 
     /// A packet is out, or never will be: its slot is free again.
     #[inline(always)]
-    pub(super) fn finish(&mut self, index: u16, head: Slice) -> Option<Sent<S>> {
-        let slot = self.slots.get_mut(usize::from(index))?;
-        let sent = slot.sent.take()?;
-        slot.head = Some(head);
+    pub(super) fn finish(&mut self, index: u16, head: Option<Slice>) -> Option<Sent<S>> {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        let Some(sent) = slot.sent.take() else { return None };
+        slot.head = head;
         self.messages -= u16::from(matches!(sent.of, Of::Message { .. }));
         // It was taken.
         let _ = self.free.push(index);
@@ -157,18 +159,14 @@ impl<S> Slots<S> {
 }
 
 impl<S> Slot<S> {
-    /// So many bytes of all of it, of which `head` is the start.
+    /// Makes its head so long; leaves it none if it is not that long as a whole.
     #[inline(never)]
-    fn cut(&mut self, head: Slice, len: usize) -> Option<Slice> {
-        match join(Some(head), self.rest.take())?.split_at(len) {
-            Ok((head, rest)) => {
-                self.rest = Some(rest);
-                Some(head)
-            }
-            Err(refused) => {
-                self.head = Some(refused.into_inner());
-                None
-            }
+    fn cut(&mut self, len: usize) {
+        let whole = join(self.head.take(), self.rest.take());
+        match whole.map(|whole| whole.split_at(len)) {
+            Some(Ok((head, rest))) => (self.head, self.rest) = (Some(head), Some(rest)),
+            Some(Err(refused)) => self.rest = Some(refused.into_inner()),
+            None => {}
         }
     }
 }
