@@ -20,18 +20,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// Takes a completion that is neither a packet that arrived nor one that is out.
     #[inline(never)]
     pub(super) fn completed(&mut self, event: work::Event) {
-        let (token, failure) = match event {
-            work::Event::Sent(ref done) | work::Event::Written(ref done) | work::Event::Read(ref done) => {
-                (done.token, None)
-            }
-            work::Event::Failed { failure: Failure { token: Some(token), .. }, .. } => {
-                let work::Event::Failed { failure, .. } = event else { return };
-                (token, Some(failure))
-            }
+        let failure = match &event {
+            work::Event::Sent(_) | work::Event::Written(_) | work::Event::Read(_) => None,
+            work::Event::Failed { failure, .. } => Some(*failure),
             // This layer's peers write without immediates, and nothing is reclaimed here.
             _ => return,
         };
-        self.resolve(token.0, event.into_buffers(), failure);
+        if let Some(token) = event.token() {
+            self.resolve(token.0, event.into_buffers(), failure);
+        }
     }
 
     /// What became of an operation of the device's.

@@ -16,8 +16,9 @@
 //! # Flow
 //!
 //! Each peer has 32 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
-//! completions run over. Messages and data leave a quarter of them to what must not wait: clearing, and saying that something
-//! is done. What finds no receive posted stays in its slot, and its sender has a credit less. At the sender a message that
+//! completions run over. Messages and data leave an eighth of them to what must not wait: clearing, and saying that something
+//! is done. How many it has again every packet says, or one of its own once it has no more left than that. What finds no
+//! receive posted stays in its slot, and its sender has a credit less. At the sender a message that
 //! has no credit, slot or place in the send queue waits in its peer's queue; when as many are under way as there is room for,
 //! `send` gives the buffer back with [`Why::Full`].
 //!
@@ -83,8 +84,8 @@ use crate::work;
 use crate::{Error, Refused, Token};
 
 /// Slots that each peer has here.
-pub(super) const CREDITS: u32 = 64;
-/// The least that a peer may have: a quarter of them is kept from data.
+pub(super) const CREDITS: u32 = 32;
+/// The least that a peer may have: an eighth of them is kept from data.
 const LEAST_CREDITS: u16 = 8;
 /// Credit packets under way to one peer at a time.
 const CREDIT_PACKETS: u16 = 2;
