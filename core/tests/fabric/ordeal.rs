@@ -173,7 +173,7 @@ fn a_peer_that_breaks_the_protocol_is_lost_for_a_reason_that_can_be_asked() {
     let mut ahead = vec![0; 25];
     ahead[..4].copy_from_slice(&[0xEF, 1, 3, 0]);
     ahead[8..12].copy_from_slice(&(own as u32).to_be_bytes());
-    ahead[16..20].copy_from_slice(&40_u32.to_be_bytes());
+    ahead[16..20].copy_from_slice(&64_u32.to_be_bytes());
     for _ in 0..8 {
         b.endpoint.post_recv(b.pd.register(vec![0; 600]).unwrap().1, Token(9)).unwrap();
     }
@@ -185,7 +185,7 @@ fn a_peer_that_breaks_the_protocol_is_lost_for_a_reason_that_can_be_asked() {
             let _of_the_other = b.endpoint.poll();
         }
     }
-    let why = Why::Violation(Violation::Sequence { found: 40, expected: 0 });
+    let why = Why::Violation(Violation::Sequence { found: 64, expected: 0 });
     assert!(matches!(events[0], Event::Up(up) if up == peer), "{events:?}");
     assert!(matches!(events[1], Event::Lost { why: found, .. } if found == why), "{events:?}");
     assert_eq!((layer.is_up(peer), layer.counters().violations), (Err(why), 1));

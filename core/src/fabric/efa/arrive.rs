@@ -239,7 +239,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             self.go_on_with(id);
         }
         // Those that were looked at, since something was taken.
-        let mut seen = 0;
+        let mut seen = 0_u64;
         loop {
             if let Some(event) = self.go_on() {
                 return Some(event);

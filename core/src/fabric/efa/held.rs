@@ -7,7 +7,7 @@ use crate::memory::Slice;
 const PLACES: usize = CREDITS as usize;
 
 // A bit for each, and sequence numbers that wrap stay in their places.
-const _: () = assert!(CREDITS == u32::BITS);
+const _: () = assert!(CREDITS == u64::BITS);
 
 /// A slot, and bytes of the packet in it.
 type Packet = (Slice, usize);
@@ -19,14 +19,14 @@ pub(super) struct Held {
     /// Whatever else, in any.
     others: Places,
     /// Those of the others that are in no order.
-    unordered: u32,
+    unordered: u64,
 }
 
 #[derive(Debug)]
 struct Places {
     packets: [Option<Packet>; PLACES],
     sequences: [u32; PLACES],
-    used: u32,
+    used: u64,
 }
 
 impl Places {
@@ -99,12 +99,12 @@ impl Held {
     pub(super) fn put_other(&mut self, sequence: Option<u32>, packet: Packet) -> Result<(), Slice> {
         let place = self.others.used.trailing_ones();
         self.others.put(place, packet, sequence.unwrap_or_default())?;
-        self.unordered = self.unordered & !(1 << place) | u32::from(sequence.is_none()) << place;
+        self.unordered = self.unordered & !(1 << place) | u64::from(sequence.is_none()) << place;
         Ok(())
     }
 
     /// The place of another whose turn may be now: in no order, or of a message up to `expected`; not of those in `but`.
-    pub(super) fn ripe(&self, expected: u32, but: u32) -> Option<u32> {
+    pub(super) fn ripe(&self, expected: u32, but: u64) -> Option<u32> {
         let mut left = self.others.used & !but;
         while left != 0 {
             let place = left.trailing_zeros();

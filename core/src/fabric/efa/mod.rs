@@ -15,7 +15,7 @@
 //!
 //! # Flow
 //!
-//! Each peer has 32 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
+//! Each peer has 64 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
 //! completions run over. Messages and data leave an eighth of them to what must not wait: clearing, and saying that something
 //! is done. How many it has again every packet says, or one of its own once it has no more left than that. What finds no
 //! receive posted stays in its slot, and its sender has a credit less. At the sender a message that
@@ -84,7 +84,7 @@ use crate::work;
 use crate::{Error, Refused, Token};
 
 /// Slots that each peer has here.
-pub(super) const CREDITS: u32 = 32;
+pub(super) const CREDITS: u32 = 64;
 /// The least that a peer may have: an eighth of them is kept from data.
 const LEAST_CREDITS: u16 = 8;
 /// Credit packets under way to one peer at a time.
@@ -111,7 +111,7 @@ const POLLS: usize = 64;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// type Fabric = Efa<SoftDevice, efa_core::qp::Srd, &'static [u8], Vec<u8>>;
 /// let device = SoftDevice::new(Profile::RDMA);
-/// let [a, b] = connect([Context::open(device.clone()), Context::open(device.neighbour()?)], Depth::new(64, 256))?;
+/// let [a, b] = connect([Context::open(device.clone()), Context::open(device.neighbour()?)], Depth::new(64, Fabric::receives()))?;
 /// let memory = || vec![0; Fabric::memory(4096, 16)];
 /// let mut from = Fabric::new(a.endpoint, a.pd.register(memory())?.1, Options::new(4096))?;
 /// let mut to = Fabric::new(b.endpoint, b.pd.register(memory())?.1, Options::new(4096))?;
