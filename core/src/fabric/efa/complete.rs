@@ -89,11 +89,10 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return Some(head);
         }
         let [first, last] = NOT_READY;
-        let delay = match sent.attempts {
+        let delay = match self.slots.not_ready(index) {
             0 => 0,
             attempts => first.checked_shl(u32::from(attempts) - 1).unwrap_or(last).min(last),
         };
-        sent.attempts = sent.attempts.saturating_add(1).min(32);
         self.slots.wait(index, head, buffers.next(), self.now.saturating_add(delay));
         self.wake_at = 0;
         self.counters.not_ready += 1;
@@ -122,8 +121,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             self.resolve(done.token.0, done.buffers, None);
             return None;
         }
-        let sent = self.slots.finish(done.token.0 as u16, done.buffers.into_slice());
-        let Some(Sent { peer, of, .. }) = sent else { return None };
+        let index = done.token.0 as u16;
+        let Some(Sent { peer, of }) = self.slots.finish(index, done.buffers.into_slice()) else { return None };
         let up = match self.peers.get_mut(peer) {
             Some(state) => {
                 state.in_flight = state.in_flight.saturating_sub(1);
@@ -131,16 +130,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
             None => false,
         };
-        match of {
-            Of::Message { token, source, shrunk: false } if up => {
-                self.has_place();
-                Some(Event::Sent { token, to: Some(PeerId(peer)), source })
-            }
-            of => {
-                self.over_with(peer, of, None);
-                None
-            }
+        if let Of::Message { token, shrunk: false } = of
+            && up
+            && let Some(source) = self.slots.take_source(index)
+        {
+            self.has_place();
+            return Some(Event::Sent { token, to: Some(PeerId(peer)), source });
         }
+        self.over_with(index, peer, of, None);
+        None
     }
 
     /// A packet is out, or never will be: its slot is free.
@@ -153,19 +151,19 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if let Some(state) = self.peers.get_mut(sent.peer) {
             state.in_flight = state.in_flight.saturating_sub(1);
         }
-        self.over_with(sent.peer, sent.of, failure);
+        self.over_with(index, sent.peer, sent.of, failure);
     }
 
     /// What a packet was of, which is out or never will be, goes on, or ends.
     #[inline(never)]
-    fn over_with(&mut self, peer: Id, of: Of<S>, failure: Option<Failure>) {
+    fn over_with(&mut self, index: u16, peer: Id, of: Of, failure: Option<Failure>) {
         let send = match of {
-            Of::Message { token, source, shrunk } => {
+            Of::Message { token, shrunk } => self.slots.take_source(index).and_then(|source| {
                 let mut entry = Outbound::new(peer, token, Sends::Message(0), Source::Memory(source), 0, Stage::Done);
                 let lost = self.peers.get(peer).and_then(|state| state.lost());
                 entry.failed = if shrunk { Some(Why::Shrunk) } else { lost };
                 self.insert_send(entry)
-            }
+            }),
             Of::Outbound(send) => {
                 if let Some(entry) = self.sends.get_mut(send) {
                     entry.in_flight = entry.in_flight.saturating_sub(1);

@@ -61,7 +61,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 room.fill(0);
             }
         }
-        self.slots.note(index, Sent::new(to, Of::Message { token, source, shrunk }));
+        self.slots.note(index, Sent { peer: to, of: Of::Message { token, shrunk } });
+        self.slots.keep(index, source);
         self.counters.packets_sent += 1;
         self.post_or_die(to, index, slot, None);
     }
@@ -103,7 +104,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             Payload::Part(Part::Frozen(frozen)) => part = Some(Buffer::Frozen(frozen)),
             Payload::Part(Part::Exposed(bytes)) => part = Some(Buffer::Exposed(bytes)),
         }
-        self.slots.note(index, Sent::new(to, of.map_or(Of::Nothing, Of::Outbound)));
+        self.slots.note(index, Sent { peer: to, of: of.map_or(Of::Nothing, Of::Outbound) });
         if let Some(send) = of.and_then(|of| self.sends.get_mut(of)) {
             send.in_flight += 1;
         }

@@ -2,7 +2,6 @@
 
 use super::packet::NO_PLACE;
 use super::peer::Standing;
-use super::slots::Of;
 use super::tables::{Due, Inbound, Sends, Stage};
 use super::{Efa, Id, Told};
 use crate::Error;
@@ -330,12 +329,9 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
         });
         let ended = ended?;
-        for sent in slots.into_sent() {
-            if let Of::Message { token, source, .. } = sent.of {
-                let why = peers.get(sent.peer).and_then(|state| state.lost()).unwrap_or(Why::Closed);
-                let (peer, buffer) = (Some(PeerId(sent.peer)), Returned::Source(source));
-                sink(Event::Failed { token, peer, why, buffer });
-            }
+        for (peer, token, source) in slots.into_messages() {
+            let why = peers.get(peer).and_then(|state| state.lost()).unwrap_or(Why::Closed);
+            sink(Event::Failed { token, peer: Some(PeerId(peer)), why, buffer: Returned::Source(source) });
         }
         for index in 0..OPERATIONS as u16 {
             if let Some(entry) = sends.at(index).and_then(|send| sends.remove(send))

@@ -437,7 +437,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                             entry.failed = Some(Why::Shrunk);
                         }
                         self.counters.copied += len;
-                        self.slots.note(index, Sent::new(id, Of::Write(send)));
+                        self.slots.note(index, Sent { peer: id, of: Of::Write(send) });
                         let token = Token(super::emit::PACKET | u64::from(index));
                         K::write(&mut self.endpoint, &state.peer, head, window, token).map_err(|refused: Refused<_>| {
                             let (head, error) = refused.into_parts();

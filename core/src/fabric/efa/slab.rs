@@ -52,7 +52,8 @@ impl<T, const N: usize> Slab<T, N> {
         let Some(index) = self.free.pop() else { return Err(entry) };
         match self.places.get_mut(usize::from(index)) {
             Some(place) => {
-                place.entry = Some(entry);
+                // It was free.
+                place.entry.get_or_insert(entry);
                 Ok(Id { index, generation: place.generation })
             }
             None => Err(entry),

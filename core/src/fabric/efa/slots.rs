@@ -28,41 +28,36 @@ struct Slot<S> {
     head: Option<Slice>,
     /// What is behind that.
     rest: Option<Slice>,
-    sent: Option<Sent<S>>,
+    sent: Option<Sent>,
+    /// Of a packet that is all of a message. By itself, as it is large: it is moved once in and once out.
+    source: Option<Memory<S>>,
+    /// How often its receiver was not ready.
+    attempts: u8,
     /// Of a packet that waits to be tried again: what else it carries, and when.
     waits: Option<(Option<Buffer>, u64)>,
 }
 
 /// A packet in a slot.
-#[derive(Debug)]
-pub(super) struct Sent<S> {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
     pub(super) peer: Id,
-    pub(super) of: Of<S>,
-    /// How often its receiver was not ready.
-    pub(super) attempts: u8,
+    pub(super) of: Of,
 }
 
 /// What a packet is of.
-#[derive(Debug)]
-pub(super) enum Of<S> {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
     /// Nothing that its completion matters to.
     Nothing,
     Outbound(Id),
     /// RDMA write from the slot.
     Write(Id),
-    /// All of a message, with its source.
+    /// All of a message, whose source is in the slot.
     Message {
         token: Token,
-        source: Memory<S>,
         /// The source had less than it said.
         shrunk: bool,
     },
-}
-
-impl<S> Sent<S> {
-    pub(super) const fn new(peer: Id, of: Of<S>) -> Self {
-        Self { peer, of, attempts: 0 }
-    }
 }
 
 impl<S> Slots<S> {
@@ -73,7 +68,7 @@ impl<S> Slots<S> {
     /// Adds a slot, if there is room for another.
     pub(super) fn add(&mut self, slice: Slice) -> Result<(), Slice> {
         let index = self.slots.len() as u16;
-        match self.slots.push(Slot { head: Some(slice), rest: None, sent: None, waits: None }) {
+        match self.slots.push(Slot { head: Some(slice), rest: None, sent: None, source: None, attempts: 0, waits: None }) {
             Ok(()) => {
                 // As many as slots.
                 let _ = self.free.push(index);
@@ -102,27 +97,51 @@ impl<S> Slots<S> {
 
     /// Notes a packet in a slot.
     #[inline(always)]
-    pub(super) fn note(&mut self, index: u16, sent: Sent<S>) {
+    pub(super) fn note(&mut self, index: u16, sent: Sent) {
         if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-            self.messages += u16::from(matches!(sent.of, Of::Message { .. }));
-            slot.sent = Some(sent);
+            (slot.sent, slot.attempts) = (Some(sent), 0);
         }
     }
 
-    pub(super) fn sent(&mut self, index: u16) -> Option<&mut Sent<S>> {
-        self.slots.get_mut(usize::from(index))?.sent.as_mut()
+    /// Keeps the source of a packet that is all of a message.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, index: u16, source: Memory<S>) {
+        if let Some(slot) = self.slots.get_mut(usize::from(index)) {
+            // There was none.
+            slot.source.get_or_insert(source);
+            self.messages += 1;
+        }
     }
 
-    /// A packet is out, or never will be: its slot is free again.
+    /// Takes that back.
     #[inline(always)]
-    pub(super) fn finish(&mut self, index: u16, head: Option<Slice>) -> Option<Sent<S>> {
+    pub(super) fn take_source(&mut self, index: u16) -> Option<Memory<S>> {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        self.messages -= u16::from(slot.source.is_some());
+        slot.source.take()
+    }
+
+    pub(super) fn sent(&self, index: u16) -> Option<Sent> {
+        self.slots.get(usize::from(index))?.sent
+    }
+
+    /// A packet is out, or never will be: its slot is free again, once its source is taken if it has one.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, index: u16, head: Option<Slice>) -> Option<Sent> {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
         let Some(sent) = slot.sent.take() else { return None };
         slot.head = head;
-        self.messages -= u16::from(matches!(sent.of, Of::Message { .. }));
         // It was taken.
         let _ = self.free.push(index);
         Some(sent)
+    }
+
+    /// How often a packet's receiver was not ready before; it was not again.
+    pub(super) fn not_ready(&mut self, index: u16) -> u8 {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return 0 };
+        let before = slot.attempts;
+        slot.attempts = before.saturating_add(1).min(32);
+        before
     }
 
     /// Has a packet wait until then.
@@ -152,9 +171,12 @@ impl<S> Slots<S> {
         })
     }
 
-    /// What is in them, in the end.
-    pub(super) fn into_sent(self) -> impl Iterator<Item = Sent<S>> {
-        self.slots.into_iter().filter_map(|slot| slot.sent)
+    /// The messages in them, in the end: to whom, and each with its token and source.
+    pub(super) fn into_messages(self) -> impl Iterator<Item = (Id, Token, Memory<S>)> {
+        self.slots.into_iter().filter_map(|slot| match (slot.sent, slot.source) {
+            (Some(Sent { peer, of: Of::Message { token, .. } }), Some(source)) => Some((peer, token, source)),
+            _ => None,
+        })
     }
 }
 
