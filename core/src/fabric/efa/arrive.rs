@@ -27,23 +27,23 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// A packet arrived.
     #[inline(always)]
     pub(super) fn arrived(&mut self, message: Received) -> Option<Told<S, T>> {
-        let Received { len, ref from, buffers, .. } = message;
+        let Received { len, from, buffers, .. } = message;
         let Some(slot) = buffers.into_slice() else { return None };
         self.counters.packets_received += 1;
         let (header, body) = match packet::parse(slot.get(..len).unwrap_or_default()) {
             Ok(packet) => packet,
             Err(bad) => {
-                self.unparsed(bad, from);
+                self.unparsed(bad, &from);
                 self.repost(slot);
                 return None;
             }
         };
         if let Body::Hello(hello) = body {
-            self.hello(header, hello, from);
+            self.hello(header, hello, &from);
             self.repost(slot);
             return None;
         }
-        let found = self.peers.entry(header.place.get()).filter(|(_, state)| state.is_sender(header, from));
+        let found = self.peers.entry(header.place.get()).filter(|(_, state)| state.is_sender(header, &from));
         let Some((id, state)) = found else {
             self.counters.strangers += 1;
             self.repost(slot);
