@@ -68,7 +68,14 @@ impl<S> Slots<S> {
     /// Adds a slot, if there is room for another.
     pub(super) fn add(&mut self, slice: Slice) -> Result<(), Slice> {
         let index = self.slots.len() as u16;
-        match self.slots.push(Slot { head: Some(slice), rest: None, sent: None, source: None, attempts: 0, waits: None }) {
+        match self.slots.push(Slot {
+            head: Some(slice),
+            rest: None,
+            sent: None,
+            source: None,
+            attempts: 0,
+            waits: None,
+        }) {
             Ok(()) => {
                 // As many as slots.
                 let _ = self.free.push(index);
