@@ -26,6 +26,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 {
     /// A packet arrived.
     #[inline(always)]
+    #[allow(clippy::question_mark)] // which would move what is large once more
     pub(super) fn arrived(&mut self, message: Received) -> Option<Told<S, T>> {
         let Received { len, from, buffers, .. } = message;
         let Some(slot) = buffers.into_slice() else { return None };
@@ -118,7 +119,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// The receive for a message that came in one packet, and whose turn it is, if it can be told at once.
     #[inline(always)]
     fn receive_for(&mut self, id: Id, sequence: u32) -> Option<(Memory<T>, Token)> {
-        let Some(state) = self.peers.get_mut(id) else { return None };
+        let state = self.peers.get_mut(id)?;
         // Else after those that came before it and are not all here, or not told.
         if state.telling != sequence || !self.ended_inbound.is_empty() || self.recvs.is_empty() {
             return None;

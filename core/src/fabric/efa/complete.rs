@@ -116,6 +116,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// A packet is with its peer: its slot is free, and what it was all of is over.
     #[inline(always)]
+    #[allow(clippy::question_mark)] // which would move what is large once more
     pub(super) fn sent(&mut self, done: Done) -> Option<Told<S, T>> {
         if done.buffers.len() != 1 {
             self.resolve(done.token.0, done.buffers, None);

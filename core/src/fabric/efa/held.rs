@@ -48,7 +48,7 @@ impl Places {
 
     #[inline(always)]
     fn take(&mut self, place: u32) -> Option<Packet> {
-        let Some(packet) = self.packets.get_mut(place as usize) else { return None };
+        let packet = self.packets.get_mut(place as usize)?;
         if packet.is_some() {
             self.used &= !(1 << place);
         }

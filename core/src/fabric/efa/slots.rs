@@ -91,9 +91,10 @@ impl<S> Slots<S> {
 
     /// Takes so many bytes of a free slot, if there is one that long.
     #[inline(always)]
+    #[allow(clippy::question_mark)] // which would move what is large once more
     pub(super) fn take(&mut self, len: usize) -> Option<(u16, Slice)> {
-        let Some(&index) = self.free.last() else { return None };
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        let index = *self.free.last()?;
+        let slot = self.slots.get_mut(usize::from(index))?;
         if slot.head.as_ref().is_none_or(|head| head.len() != len) {
             slot.cut(len);
         }
@@ -123,7 +124,7 @@ impl<S> Slots<S> {
     /// Takes that back.
     #[inline(always)]
     pub(super) fn take_source(&mut self, index: u16) -> Option<Memory<S>> {
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        let slot = self.slots.get_mut(usize::from(index))?;
         self.messages -= u16::from(slot.source.is_some());
         slot.source.take()
     }
@@ -134,8 +135,9 @@ impl<S> Slots<S> {
 
     /// A packet is out, or never will be: its slot is free again, once its source is taken if it has one.
     #[inline(always)]
+    #[allow(clippy::question_mark)] // which would move what is large once more
     pub(super) fn finish(&mut self, index: u16, head: Option<Slice>) -> Option<Sent> {
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return None };
+        let slot = self.slots.get_mut(usize::from(index))?;
         let Some(sent) = slot.sent.take() else { return None };
         slot.head = head;
         // It was taken.
