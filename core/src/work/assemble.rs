@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(check(remote, right), Ok(()));
         // Another queue pair's peer, and memory of another domain; or a window of another peer.
         let pd = crate::PdId::unique().unwrap();
-        let of_two = Identity { pd, id: right.id ^ right.pd.differs(pd), ..right };
+        let of_two = Identity { pd, id: right.id ^ (right.pd.bits() ^ pd.bits()) as u32, ..right };
         assert_eq!(check(remote, of_two), Err(Error::ForeignPeer));
         let of_another = Remote { granter: remote.granter ^ 5, ..remote };
         assert_eq!(check(of_another, Identity { id: right.id ^ 5, ..right }), Err(Error::ForeignPeer));
