@@ -46,7 +46,7 @@ impl World {
     fn new() -> Self {
         let device = SoftDevice::new(Config::new(Profile::RDMA).limits(LIMITS).packets(64));
         let contexts = [Context::open(device.clone()), Context::open(device.neighbour().expect("a neighbour"))];
-        let [side, other] = connect(contexts, Depth::new(32, 128)).expect("two sides");
+        let [side, other] = connect(contexts, Depth::new(32, Layer::receives())).expect("two sides");
         let life = |side: &Side<SoftDevice>| wire::Hello::parse(side.endpoint.hello().as_bytes()).expect("a hello");
         let lives = [life(&side), life(&other)].map(|hello| hello.incarnation.0);
         let memory = side.pd.register(vec![0; Layer::memory(PACKET, 8)]).expect("memory").1;

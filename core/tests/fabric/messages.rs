@@ -112,7 +112,7 @@ fn messages_that_find_no_receive_wait_and_their_sender_runs_out_of_room_with_its
     assert!(
         matches!((memory, why), (Memory::Plain(bytes), Why::Full { limit: 16 }) if bytes == payload(count as usize, 80))
     );
-    assert_eq!(count, 24 + 16, "three quarters of the credits, and the sender's own table");
+    assert_eq!(count, 56 + 16, "seven eighths of the credits, and the sender's own table");
     for index in 0..count {
         two.ends[1].layer.recv(Memory::Plain(vec![0; 80]), Token(index)).unwrap();
         loop {

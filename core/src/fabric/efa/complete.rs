@@ -1,13 +1,14 @@
 //! What the device says: packets that are out, RDMA that is done, and failures.
 
 use super::emit::{PACKET, READ, RECEIVE, WRITE};
-use super::slots::Of;
+use super::slots::{Of, Sent};
+use super::tables::{Outbound, Sends, Source, Stage};
 use super::{Efa, Id, Told};
-use crate::fabric::{Carries, Why};
+use crate::fabric::{Carries, Event, PeerId, Why};
 use crate::memory::{Buffers, Slice};
 use crate::provider::Provider;
 use crate::status::CompletionStatus;
-use crate::work::{self, Failure};
+use crate::work::{self, Done, Failure};
 
 /// The waits before a packet that found no receive is sent again: none, then this, then twice the last, up to that; in
 /// microseconds.
@@ -16,24 +17,18 @@ const NOT_READY: [u64; 2] = [40, 1_000_000];
 impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, const PEERS: usize, const OPERATIONS: usize>
     Efa<P, K, S, T, PEERS, OPERATIONS>
 {
-    /// Takes a completion.
-    pub(super) fn completed(&mut self, event: work::Event) -> Option<Told<S, T>> {
-        let (token, failure) = match event {
-            work::Event::Received(message) => return self.arrived(message),
-            // The most frequent, and the shortest way.
-            work::Event::Sent(done) if done.buffers.len() == 1 => {
-                let head = done.buffers.into_slice()?;
-                return self.packet_sent(done.token.0 as u16, head);
-            }
-            work::Event::Sent(ref done) | work::Event::Written(ref done) | work::Event::Read(ref done) => {
-                (done.token, None)
-            }
-            work::Event::Failed { failure, .. } => (failure.token?, Some(failure)),
+    /// Takes a completion that is neither a packet that arrived nor one that is out.
+    #[inline(never)]
+    pub(super) fn completed(&mut self, event: work::Event) {
+        let failure = match &event {
+            work::Event::Sent(_) | work::Event::Written(_) | work::Event::Read(_) => None,
+            work::Event::Failed { failure, .. } => Some(*failure),
             // This layer's peers write without immediates, and nothing is reclaimed here.
-            _ => return None,
+            _ => return,
         };
-        self.resolve(token.0, event.into_buffers(), failure);
-        None
+        if let Some(token) = event.token() {
+            self.resolve(token.0, event.into_buffers(), failure);
+        }
     }
 
     /// What became of an operation of the device's.
@@ -89,18 +84,17 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// Has a packet that found no receive wait; gives it back if it is nobody's.
     fn wait(&mut self, index: u16, head: Slice, buffers: &mut Buffers) -> Option<Slice> {
         let Some(sent) = self.slots.sent(index) else { return Some(head) };
-        let alive = self.peers.get(sent.peer).is_some_and(|state| state.lost().is_none());
-        if !alive || !matches!(sent.of, None | Some(Of::Outbound(_))) {
+        let alive = self.peers.get(sent.peer).is_some_and(|state| !state.is_lost());
+        if !alive || matches!(sent.of, Of::Write(_)) {
             return Some(head);
         }
         let [first, last] = NOT_READY;
-        let delay = match sent.attempts {
+        let delay = match self.slots.not_ready(index) {
             0 => 0,
             attempts => first.checked_shl(u32::from(attempts) - 1).unwrap_or(last).min(last),
         };
-        sent.attempts = sent.attempts.saturating_add(1).min(32);
-        sent.waits = Some((head, buffers.next(), self.now.saturating_add(delay)));
-        self.slots.waiting += 1;
+        self.slots.wait(index, head, buffers.next(), self.now.saturating_add(delay));
+        self.wake_at = 0;
         self.counters.not_ready += 1;
         None
     }
@@ -111,9 +105,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         while self.endpoint.can_post() {
             let Some(index) = self.slots.due(from, self.now) else { return };
             from = index + 1;
-            let Some((peer, waits)) = self.slots.sent(index).map(|sent| (sent.peer, sent.waits.take())) else { return };
-            let Some((head, payload, _)) = waits else { return };
-            self.slots.waiting -= 1;
+            let Some(peer) = self.slots.sent(index).map(|sent| sent.peer) else { return };
+            let Some((head, payload)) = self.slots.take_waiting(index) else { return };
             if let Err((head, _, error)) = self.post(peer, index, head, payload) {
                 self.die(Why::Refused(error));
                 return self.packet_out(index, Some(head), None);
@@ -122,47 +115,77 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// A packet is with its peer: its slot is free, and what it was all of is over.
-    fn packet_sent(&mut self, index: u16, head: Slice) -> Option<Told<S, T>> {
-        let sent = self.slots.finish(index, head)?;
-        if let Some(state) = self.peers.get_mut(sent.peer) {
-            state.in_flight = state.in_flight.saturating_sub(1);
-            if state.removed {
-                self.release(sent.peer);
-            }
+    #[inline(always)]
+    #[allow(clippy::question_mark)] // which would move what is large once more
+    pub(super) fn sent(&mut self, done: Done) -> Option<Told<S, T>> {
+        if done.buffers.len() != 1 {
+            self.resolve(done.token.0, done.buffers, None);
+            return None;
         }
-        let Some(Of::Outbound(send)) = sent.of else { return None };
-        let entry = self.sends.get_mut(send)?;
-        entry.in_flight = entry.in_flight.saturating_sub(1);
-        if entry.is_over() && !entry.ended { self.end_send(send) } else { None }
+        let index = done.token.0 as u16;
+        let Some(Sent { peer, of }) = self.slots.finish(index, done.buffers.into_slice()) else { return None };
+        let up = match self.peers.get_mut(peer) {
+            Some(state) => {
+                state.in_flight = state.in_flight.saturating_sub(1);
+                state.is_up()
+            }
+            None => false,
+        };
+        if let Of::Message { token, shrunk: false } = of
+            && up
+            && let Some(source) = self.slots.take_source(index)
+        {
+            self.has_place();
+            return Some(Event::Sent { token, to: Some(PeerId(peer)), source });
+        }
+        self.over_with(index, peer, of, None);
+        None
     }
 
     /// A packet is out, or never will be: its slot is free.
     pub(super) fn packet_out(&mut self, index: u16, head: Option<Slice>, failure: Option<Failure>) {
         let bytes = head.as_ref().map_or(0, |head| head.len());
-        let Some(sent) = head.and_then(|head| self.slots.finish(index, head)) else { return };
-        match sent.of {
-            Some(Of::Write(send)) => return self.write_done(send, bytes, failure),
-            Some(Of::Outbound(send)) => {
-                if let Some(entry) = self.sends.get_mut(send) {
-                    entry.in_flight = entry.in_flight.saturating_sub(1);
-                    if let Some(failure) = failure {
-                        entry.failed.get_or_insert(Why::Device(failure));
-                    }
-                }
-            }
-            None => {}
+        let Some(sent) = self.slots.finish(index, head) else { return };
+        if let Of::Write(send) = sent.of {
+            return self.write_done(send, bytes, failure);
         }
         if let Some(state) = self.peers.get_mut(sent.peer) {
             state.in_flight = state.in_flight.saturating_sub(1);
         }
+        self.over_with(index, sent.peer, sent.of, failure);
+    }
+
+    /// What a packet was of, which is out or never will be, goes on, or ends.
+    #[inline(never)]
+    fn over_with(&mut self, index: u16, peer: Id, of: Of, failure: Option<Failure>) {
+        let send = match of {
+            Of::Message { token, shrunk } => self.slots.take_source(index).and_then(|source| {
+                let mut entry = Outbound::new(peer, token, Sends::Message(0), Source::Memory(source), 0, Stage::Done);
+                let lost = self.peers.get(peer).and_then(|state| state.lost());
+                entry.failed = if shrunk { Some(Why::Shrunk) } else { lost };
+                self.insert_send(entry)
+            }),
+            Of::Outbound(send) => {
+                if let Some(entry) = self.sends.get_mut(send) {
+                    entry.in_flight = entry.in_flight.saturating_sub(1);
+                }
+                Some(send)
+            }
+            Of::Write(_) | Of::Nothing => None,
+        };
+        if let Some(failure) = failure
+            && let Some(entry) = send.and_then(|send| self.sends.get_mut(send))
+        {
+            entry.failed.get_or_insert(Why::Device(failure));
+        }
         if let Some(failure) = failure.filter(|failure| !self.is_end(failure)) {
             // A packet that is lost leaves a hole that nothing can fill.
-            self.lose(sent.peer, Why::Device(failure));
+            self.lose(peer, Why::Device(failure));
         }
-        if let Some(Of::Outbound(send)) = sent.of {
+        if let Some(send) = send {
             self.settle_send(send);
         }
-        self.release(sent.peer);
+        self.release(peer);
     }
 
     /// A write is done, or failed.

@@ -1,10 +1,10 @@
 //! How packets go out: into a slot, and to the device.
 
-use super::packet::{self, Layout};
+use super::packet::{self, Eager, Layout};
 use super::slots::{Of, Sent};
 use super::tables::Part;
 use super::{Efa, Id};
-use crate::fabric::{Carries, Why};
+use crate::fabric::{Carries, Memory, Why};
 use crate::memory::{Buffer, Slice};
 use crate::provider::Provider;
 use crate::{Error, Token};
@@ -36,7 +36,38 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         self.slots.has_free() && self.endpoint.can_post() && self.dead.is_none()
     }
 
-    /// Sends a packet that there is room and credit for.
+    /// Sends a message that fits a packet, in a slot of its length; there is room and credit for it.
+    #[inline(always)]
+    pub(super) fn emit_message(
+        &mut self,
+        to: Id,
+        sequence: u32,
+        (index, mut slot): (u16, Slice),
+        source: Memory<S>,
+        token: Token,
+    ) {
+        let life = self.life();
+        let mut shrunk = true;
+        if let Some(state) = self.peers.get_mut(to) {
+            state.sent = state.sent.wrapping_add(1);
+            state.in_flight += 1;
+            packet::write(&mut slot, state.header(life), false, &Eager { sequence: sequence.into() });
+        }
+        if let Some(room) = slot.get_mut(packet::before_payload::<Eager>()..) {
+            self.counters.copied += room.len() as u64;
+            shrunk = !source.copy_out(0, room);
+            if shrunk {
+                // What it has less than it said is not to be another's.
+                room.fill(0);
+            }
+        }
+        self.slots.note(index, Sent { peer: to, of: Of::Message { token, shrunk } });
+        self.slots.keep(index, source);
+        self.counters.packets_sent += 1;
+        self.post_or_die(to, index, slot, None);
+    }
+
+    /// Sends any other packet that there is room and credit for.
     pub(super) fn emit<L: Layout>(
         &mut self,
         to: Id,
@@ -47,47 +78,42 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         payload: Payload,
     ) {
         let life = self.life();
+        let copied = if let Payload::Copied { len, .. } = payload { len } else { 0 };
         let Some(state) = self.peers.get_mut(to) else { return };
-        let Some((index, mut slot)) = self.slots.take() else { return };
-        let header = state.header(life);
+        // A slot is longer than any of them.
+        let Some((index, mut slot)) = self.slots.take(packet::before_payload::<L>() + copied) else { return };
         if counted {
             state.sent = state.sent.wrapping_add(1);
         }
-        let Some(start) = packet::write(&mut slot, header, grant, body) else {
-            // A slot is longer than any of them.
-            return self.slots.untake(index, slot);
-        };
-        let mut len = start;
+        state.in_flight += 1;
+        packet::write(&mut slot, state.header(life), grant, body);
         let mut part = None;
         match payload {
             Payload::Nothing => {}
-            Payload::Copied { of, offset, len: bytes } => {
-                let room = slot.get_mut(start..).and_then(|room| room.get_mut(..bytes));
+            Payload::Copied { of, offset, .. } => {
+                let room = slot.get_mut(packet::before_payload::<L>()..);
                 if let (Some(room), Some(send)) = (room, self.sends.get_mut(of)) {
                     if !send.source.copy_out(offset, room) {
-                        // What it has less than it said is not to be another's.
+                        // As above.
                         room.fill(0);
                         send.failed.get_or_insert(Why::Shrunk);
                     }
-                    len += bytes;
-                    self.counters.copied += bytes as u64;
+                    self.counters.copied += copied as u64;
                 }
             }
-            Payload::Part(registered) => part = Some(registered),
+            Payload::Part(Part::Frozen(frozen)) => part = Some(Buffer::Frozen(frozen)),
+            Payload::Part(Part::Exposed(bytes)) => part = Some(Buffer::Exposed(bytes)),
         }
-        let Ok((head, rest)) = slot.split_at(len) else { return };
-        self.slots.note(index, rest, Sent { peer: to, of: of.map(Of::Outbound), attempts: 0, waits: None });
-        let payload = part.map(|part| match part {
-            Part::Frozen(frozen) => Buffer::Frozen(frozen),
-            Part::Exposed(part) => Buffer::Exposed(part),
-        });
-        if let Some(state) = self.peers.get_mut(to) {
-            state.in_flight += 1;
-        }
+        self.slots.note(index, Sent { peer: to, of: of.map_or(Of::Nothing, Of::Outbound) });
         if let Some(send) = of.and_then(|of| self.sends.get_mut(of)) {
             send.in_flight += 1;
         }
         self.counters.packets_sent += 1;
+        self.post_or_die(to, index, slot, part);
+    }
+
+    #[inline(always)]
+    fn post_or_die(&mut self, to: Id, index: u16, head: Slice, payload: Option<Buffer>) {
         if let Err((head, _, error)) = self.post(to, index, head, payload) {
             self.die(Why::Refused(error));
             self.packet_out(index, Some(head), None);
@@ -96,6 +122,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// Posts a packet that is in its slot.
     #[allow(clippy::type_complexity)] // what it took, and why
+    #[inline(always)]
     pub(super) fn post(
         &mut self,
         to: Id,
@@ -123,6 +150,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// Posts a slot to receive into.
+    #[inline(always)]
     pub(super) fn repost(&mut self, slot: Slice) {
         if self.dead.is_some() {
             return;

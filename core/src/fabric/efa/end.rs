@@ -67,6 +67,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         {
             // As many as sends.
             entry.ended = self.ended_sends.push_back(send).is_ok();
+            self.wake_at = 0;
         }
     }
 
@@ -90,14 +91,16 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let Some(sequence) = sequence else {
             // As many as receives.
             entry.ended = self.ended_inbound.push_back(inbound).is_ok();
+            self.wake_at = 0;
             return;
         };
-        let turn = self.peers.get(id).is_some_and(|state| state.telling == sequence || state.lost().is_some());
+        let turn = self.peers.get(id).is_some_and(|state| state.telling == sequence || state.is_lost());
         if !turn {
             return;
         }
         entry.ended = self.ended_inbound.push_back(inbound).is_ok();
-        let Some(state) = self.peers.get_mut(id).filter(|state| state.lost().is_none()) else { return };
+        self.wake_at = 0;
+        let Some(state) = self.peers.get_mut(id).filter(|state| !state.is_lost()) else { return };
         state.telling = sequence.wrapping_add(1);
         if let Some(next) = self.message(id, sequence.wrapping_add(1)) {
             self.settle_inbound(next);
@@ -111,13 +114,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// The event of something that ended, or is news.
-    #[inline]
     pub(super) fn next_ended(&mut self) -> Option<Told<S, T>> {
-        let nothing = self.ended_sends.is_empty() && self.ended_inbound.is_empty() && self.news.is_empty();
-        if nothing && self.dead.is_none() { None } else { self.end_next() }
-    }
-
-    fn end_next(&mut self) -> Option<Told<S, T>> {
         while let Some(send) = self.ended_sends.pop_front() {
             let event = self.end_send(send);
             if event.is_some() {
@@ -155,7 +152,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// The event of a send that is over, if it has one.
-    pub(super) fn end_send(&mut self, send: Id) -> Option<Told<S, T>> {
+    fn end_send(&mut self, send: Id) -> Option<Told<S, T>> {
         let entry = self.sends.remove(send)?;
         let peer = entry.peer;
         match entry.into_event() {
@@ -176,12 +173,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// An operation of a peer's is over: another may have its place.
     fn over(&mut self, id: Id) {
+        self.ended(id);
+        self.release(id);
+        self.has_place();
+    }
+
+    /// An operation of a peer's is none any more.
+    pub(super) fn ended(&mut self, id: Id) {
         if let Some(state) = self.peers.get_mut(id) {
             state.operations = state.operations.saturating_sub(1);
-        }
-        self.release(id);
-        if core::mem::take(&mut self.starved) {
-            self.attend_held();
         }
     }
 
@@ -192,12 +192,13 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         {
             // As many as peers: each is in it once.
             state.told = self.news.push_back(id).is_err();
+            self.wake_at = 0;
         }
     }
 
     /// A peer is lost: whatever is under way with it fails, as soon as the device has let go of it.
     pub(super) fn lose(&mut self, id: Id, why: Why) {
-        let Some(state) = self.peers.get_mut(id).filter(|state| state.lost().is_none()) else { return };
+        let Some(state) = self.peers.get_mut(id).filter(|state| !state.is_lost()) else { return };
         let telling = state.telling;
         state.standing = Standing::Lost(why);
         (state.queue, state.due, state.streams) = ([None; 2], 0, 0);
@@ -239,10 +240,11 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let mut from = 0;
         while let Some(index) = self.slots.due(from, u64::MAX) {
             from = index + 1;
-            let Some(sent) = self.slots.sent(index).filter(|sent| sent.peer == id) else { continue };
-            let Some((head, payload, _)) = sent.waits.take() else { continue };
+            if self.slots.sent(index).is_none_or(|sent| sent.peer != id) {
+                continue;
+            }
+            let Some((head, payload)) = self.slots.take_waiting(index) else { continue };
             drop(payload);
-            self.slots.waiting -= 1;
             self.packet_out(index, Some(head), None);
         }
         // Who is there is told.
@@ -279,6 +281,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return;
         }
         self.dead = Some(why);
+        self.wake_at = 0;
         for index in 0..PEERS as u16 {
             if let Some(id) = self.peers.at(index) {
                 self.lose(id, why);
@@ -315,25 +318,21 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         while let Some(event) = self.next_ended() {
             sink(event);
         }
-        let Self { endpoint, mut sends, mut inbound, mut slots, .. } = self;
+        let Self { endpoint, peers, mut sends, mut inbound, slots, .. } = self;
         let ended = endpoint.shut_down(expired, |event| {
             let (Some(token), mut buffers) = (event.token(), event.into_buffers()) else { return };
-            let low = token.0 as u32;
-            match token.0 & !u64::from(u32::MAX) {
-                super::emit::READ => {
-                    if let (Some(slice), Some(entry)) = (buffers.take_slice(), inbound.get_mut(Id::from_bits(low))) {
-                        entry.parts[0] = super::tables::join(entry.parts[0].take(), Some(slice));
-                    }
-                }
-                super::emit::PACKET => {
-                    if let Some(head) = buffers.take_slice() {
-                        slots.finish(low as u16, head);
-                    }
-                }
-                _ => {}
+            if token.0 & !u64::from(u32::MAX) == super::emit::READ
+                && let (Some(slice), Some(entry)) =
+                    (buffers.take_slice(), inbound.get_mut(Id::from_bits(token.0 as u32)))
+            {
+                entry.parts[0] = super::tables::join(entry.parts[0].take(), Some(slice));
             }
         });
         let ended = ended?;
+        for (peer, token, source) in slots.into_messages() {
+            let why = peers.get(peer).and_then(|state| state.lost()).unwrap_or(Why::Closed);
+            sink(Event::Failed { token, peer: Some(PeerId(peer)), why, buffer: Returned::Source(source) });
+        }
         for index in 0..OPERATIONS as u16 {
             if let Some(entry) = sends.at(index).and_then(|send| sends.remove(send))
                 && let Ok(Some(event)) = entry.into_event()

@@ -3,57 +3,112 @@
 use super::CREDITS;
 use crate::memory::Slice;
 
-/// As many places as a peer has credits: what has none is not taken at all.
+/// As many places of either sort as a peer has credits: what has none is not taken at all.
+const PLACES: usize = CREDITS as usize;
+
+// A bit for each, and sequence numbers that wrap stay in their places.
+const _: () = assert!(CREDITS == u64::BITS);
+
+/// A slot, and bytes of the packet in it.
+type Packet = (Slice, usize);
+
 #[derive(Debug)]
 pub(super) struct Held {
-    slots: [Option<(Slice, usize)>; CREDITS as usize],
-    sequences: [u32; CREDITS as usize],
-    /// Places in use, and those of them whose packets are in no order.
-    used: u32,
-    unordered: u32,
+    /// Messages in one packet, each at the place that its number says: what is next is found at once.
+    messages: Places,
+    /// Whatever else, in any.
+    others: Places,
+    /// Those of the others that are in no order.
+    unordered: u64,
 }
 
-// A bit for each.
-const _: () = assert!(CREDITS == u32::BITS);
+#[derive(Debug)]
+struct Places {
+    packets: [Option<Packet>; PLACES],
+    sequences: [u32; PLACES],
+    used: u64,
+}
+
+impl Places {
+    const fn new() -> Self {
+        Self { packets: [const { None }; PLACES], sequences: [0; PLACES], used: 0 }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, place: u32, packet: Packet, sequence: u32) -> Result<(), Slice> {
+        match (self.packets.get_mut(place as usize), self.sequences.get_mut(place as usize)) {
+            (Some(here @ None), Some(number)) => {
+                (*here, *number) = (Some(packet), sequence);
+                self.used |= 1 << place;
+                Ok(())
+            }
+            _ => Err(packet.0),
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, place: u32) -> Option<Packet> {
+        let packet = self.packets.get_mut(place as usize)?;
+        if packet.is_some() {
+            self.used &= !(1 << place);
+        }
+        packet.take()
+    }
+
+    fn sequence(&self, place: u32) -> u32 {
+        self.sequences.get(place as usize).copied().unwrap_or_default()
+    }
+}
 
 impl Held {
     pub(super) const fn new() -> Self {
-        let slots = [const { None }; CREDITS as usize];
-        Self { slots, sequences: [0; CREDITS as usize], used: 0, unordered: 0 }
+        Self { messages: Places::new(), others: Places::new(), unordered: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.used == 0
+        self.messages.used == 0 && self.others.used == 0
+    }
+
+    pub(super) const fn has_others(&self) -> bool {
+        self.others.used != 0
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.used.count_ones() as usize
+        (self.messages.used.count_ones() + self.others.used.count_ones()) as usize
     }
 
-    /// Keeps a packet of so many bytes, of the message with that number if it is of one.
-    pub(super) fn push(&mut self, slot: Slice, len: usize, sequence: Option<u32>) -> Result<(), Slice> {
-        self.put(self.used.trailing_ones(), slot, len, sequence)
+    /// Keeps the packet that is all of the message with that number; gives its slot back if there is one at its place.
+    #[inline(always)]
+    pub(super) fn put_message(&mut self, sequence: u32, packet: Packet) -> Result<(), Slice> {
+        self.messages.put(sequence % CREDITS, packet, sequence)
     }
 
-    fn put(&mut self, place: u32, slot: Slice, len: usize, sequence: Option<u32>) -> Result<(), Slice> {
-        let index = place as usize;
-        let (Some(here), Some(number)) = (self.slots.get_mut(index), self.sequences.get_mut(index)) else {
-            return Err(slot);
-        };
-        *here = Some((slot, len));
-        *number = sequence.unwrap_or_default();
-        self.used |= 1 << place;
-        self.unordered = self.unordered & !(1 << place) | u32::from(sequence.is_none()) << place;
+    /// Whether the message with that number is here, in one packet.
+    #[inline(always)]
+    pub(super) fn has_message(&self, sequence: u32) -> bool {
+        let place = sequence % CREDITS;
+        self.messages.used >> place & 1 != 0 && self.messages.sequence(place) == sequence
+    }
+
+    #[inline(always)]
+    pub(super) fn take_message(&mut self, sequence: u32) -> Option<Packet> {
+        if self.has_message(sequence) { self.messages.take(sequence % CREDITS) } else { None }
+    }
+
+    /// Keeps another packet, which is of the message with that number if it is of one.
+    pub(super) fn put_other(&mut self, sequence: Option<u32>, packet: Packet) -> Result<(), Slice> {
+        let place = self.others.used.trailing_ones();
+        self.others.put(place, packet, sequence.unwrap_or_default())?;
+        self.unordered = self.unordered & !(1 << place) | u64::from(sequence.is_none()) << place;
         Ok(())
     }
 
-    /// The place of one whose turn may be now: in no order, or of a message up to `expected`; not of those in `but`.
-    pub(super) fn ripe(&self, expected: u32, but: u32) -> Option<u32> {
-        let mut left = self.used & !but;
+    /// The place of another whose turn may be now: in no order, or of a message up to `expected`; not of those in `but`.
+    pub(super) fn ripe(&self, expected: u32, but: u64) -> Option<u32> {
+        let mut left = self.others.used & !but;
         while left != 0 {
             let place = left.trailing_zeros();
-            let number = self.sequences.get(place as usize).copied().unwrap_or_default();
-            if self.unordered >> place & 1 != 0 || expected.wrapping_sub(number) < 1 << 31 {
+            if self.unordered >> place & 1 != 0 || expected.wrapping_sub(self.others.sequence(place)) < 1 << 31 {
                 return Some(place);
             }
             left &= left - 1;
@@ -62,21 +117,18 @@ impl Held {
     }
 
     /// Takes the packet at a place; [`Held::put_back`] is its inverse.
-    pub(super) fn take(&mut self, place: u32) -> Option<(Slice, usize)> {
-        let taken = self.slots.get_mut(place as usize)?.take()?;
-        self.used &= !(1 << place);
-        Some(taken)
+    pub(super) fn take_other(&mut self, place: u32) -> Option<Packet> {
+        self.others.take(place)
     }
 
-    pub(super) fn put_back(&mut self, place: u32, slot: Slice, len: usize) {
-        if let Some(here) = self.slots.get_mut(place as usize) {
-            *here = Some((slot, len));
-            self.used |= 1 << place;
-        }
+    pub(super) fn put_back(&mut self, place: u32, packet: Packet) -> Result<(), Slice> {
+        let sequence = self.others.sequence(place);
+        self.others.put(place, packet, sequence)
     }
 
     /// Takes any of them.
     pub(super) fn pop(&mut self) -> Option<Slice> {
-        self.take(self.used.trailing_zeros()).map(|(slot, _)| slot)
+        let taken = self.messages.take(self.messages.used.trailing_zeros());
+        taken.or_else(|| self.others.take(self.others.used.trailing_zeros())).map(|(slot, _)| slot)
     }
 }

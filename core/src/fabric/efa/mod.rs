@@ -15,11 +15,12 @@
 //!
 //! # Flow
 //!
-//! Each peer has 32 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
-//! completions run over. Messages and data leave a quarter of them to what must not wait: clearing, and saying that something
-//! is done. What finds no receive posted stays in its slot, and its sender has a credit less. At the sender a message that
-//! has no credit, slot or place in the send queue waits in its peer's queue; when as many are under way as there is room for,
-//! `send` gives the buffer back with [`Why::Full`].
+//! Each peer has 64 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
+//! completions run over. Messages and data leave an eighth of them to what must not wait: clearing, and saying that
+//! something is done. Every packet says how many are free again, and one of its own does once the peer has no more left than
+//! it could be given. What finds no receive posted stays in its slot, and its sender has a credit less. At the sender a
+//! message that has no credit, slot or place in the send queue waits in its peer's queue; when as many are under way as there
+//! is room for, `send` gives the buffer back with [`Why::Full`].
 //!
 //! A peer that has no receive posted all the same (status 10, if the queue pair's retries are finite) is tried again at once,
 //! then after 40 µs, then after twice the last wait, up to a second, for as long as it is not [removed](Efa::remove).
@@ -79,11 +80,12 @@ use crate::memory::Slice;
 use crate::peer::{Mutual, Peer};
 use crate::provider::Provider;
 use crate::qp::{Endpoint, Srd};
+use crate::work;
 use crate::{Error, Refused, Token};
 
 /// Slots that each peer has here.
-pub(super) const CREDITS: u32 = 32;
-/// The least that a peer may have: a quarter of them is kept from data.
+pub(super) const CREDITS: u32 = 64;
+/// The least that a peer may have: an eighth of them is kept from data.
 const LEAST_CREDITS: u16 = 8;
 /// Credit packets under way to one peer at a time.
 const CREDIT_PACKETS: u16 = 2;
@@ -109,7 +111,7 @@ const POLLS: usize = 64;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// type Fabric = Efa<SoftDevice, efa_core::qp::Srd, &'static [u8], Vec<u8>>;
 /// let device = SoftDevice::new(Profile::RDMA);
-/// let [a, b] = connect([Context::open(device.clone()), Context::open(device.neighbour()?)], Depth::new(64, 256))?;
+/// let [a, b] = connect([Context::open(device.clone()), Context::open(device.neighbour()?)], Depth::new(64, Fabric::receives()))?;
 /// let memory = || vec![0; Fabric::memory(4096, 16)];
 /// let mut from = Fabric::new(a.endpoint, a.pd.register(memory())?.1, Options::new(4096))?;
 /// let mut to = Fabric::new(b.endpoint, b.pd.register(memory())?.1, Options::new(4096))?;
@@ -136,25 +138,32 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     /// SENDs of a header and of what the application registered.
     gathers: bool,
     peers: Slab<PeerState<K::Features>, PEERS>,
+    /// Slots of the peers that there were not yet: what is posted for nobody would only go round with the others.
+    unposted: Option<Slice>,
     sends: Slab<Outbound<S>, OPERATIONS>,
     recvs: Deque<(Memory<T>, Token), OPERATIONS>,
     inbound: Slab<Inbound<T>, OPERATIONS>,
     windows: Slab<Window, OPERATIONS>,
-    slots: Slots,
+    slots: Slots<S>,
     /// Peers that there is something to do for.
     attended: Deque<Id, PEERS>,
     /// Peers whose state is news.
     news: Deque<Id, PEERS>,
     ended_sends: Deque<Id, OPERATIONS>,
     ended_inbound: Deque<Id, OPERATIONS>,
+    /// The peer whose next message is here already, and is taken first.
+    next: Option<Id>,
+    /// When there is something to do besides polling: at once if it is 0.
+    wake_at: u64,
     /// When a hello is due again; never if it is the last of times.
     hello_at: u64,
     /// When those that are silent are looked for.
     probe_at: u64,
     /// Packets of all peers that wait for the application or their turn.
     held: usize,
-    /// Some of these wait for a place in a table.
-    starved: bool,
+    /// Some of these wait for a receive, or for a place in a table.
+    wants_receive: bool,
+    wants_place: bool,
     counters: Counters,
     now: u64,
     /// Why nothing goes any more: the queue pair failed.
@@ -268,6 +277,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             gathers: granted.send_buffers >= 2,
             endpoint,
             peers: Slab::new(generation),
+            unposted: None,
             sends: Slab::new(generation),
             recvs: Deque::new(),
             inbound: Slab::new(generation),
@@ -277,24 +287,23 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             news: Deque::new(),
             ended_sends: Deque::new(),
             ended_inbound: Deque::new(),
+            next: None,
+            wake_at: 0,
             hello_at: u64::MAX,
             probe_at: 0,
             held: 0,
-            starved: false,
+            wants_receive: false,
+            wants_place: false,
             counters: Counters::default(),
             now: 0,
             dead: None,
         };
-        let mut rest = memory;
-        let mut receives = Self::RECEIVES;
-        while rest.len() >= packet {
-            // Long enough.
-            let Ok((slot, after)) = rest.split_at(packet) else { break };
+        // Long enough.
+        let Ok((receives, mut rest)) = memory.split_at(Self::RECEIVES * packet) else { return Ok(this) };
+        this.unposted = Some(receives);
+        while let Ok((slot, after)) = rest.split_at(packet) {
             rest = after;
-            if receives > 0 {
-                receives -= 1;
-                this.repost(slot);
-            } else if this.slots.add(slot).is_err() {
+            if this.slots.add(slot).is_err() {
                 break;
             }
         }
@@ -321,6 +330,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let state = PeerState::new(peer, self.start);
         match self.peers.insert(state) {
             Ok(id) => {
+                self.post_slots();
                 self.attend(id);
                 Ok(PeerId(id))
             }
@@ -366,7 +376,12 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// Sends and writes under way, receives and reads under way, and receives that wait for a message.
     pub fn under_way(&self) -> [usize; 3] {
-        [self.sends.len(), self.inbound.len(), self.recvs.len()]
+        [self.sends.len() + usize::from(self.slots.messages), self.inbound.len(), self.recvs.len()]
+    }
+
+    /// Whether there is no place for another send.
+    fn is_full(&self) -> bool {
+        self.sends.len() + usize::from(self.slots.messages) >= OPERATIONS
     }
 
     /// What this side can do by itself.
@@ -388,15 +403,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         {
             // As many as peers: names of those that are gone leave when they are served.
             state.attended = self.attended.push_back(id).is_ok();
+            self.wake_at = 0;
         }
     }
 
     /// Puts a message, or a put, that there is room for at the end of its peer's queue.
     fn enqueue(&mut self, send: Outbound<S>) {
         let peer = send.peer;
-        let Ok(id) = self.sends.insert(send) else { return };
+        let Some(id) = self.insert_send(send) else { return };
         let Some(state) = self.peers.get_mut(peer) else { return };
-        state.operations += 1;
         match state.queue {
             [Some(head), Some(tail)] => {
                 state.queue = [Some(head), Some(id)];
@@ -408,9 +423,29 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
     }
 
+    /// Posts the slots of one more peer, if there are more peers than ever.
+    fn post_slots(&mut self) {
+        let of_one = (CREDITS as usize + UNCOUNTED) * self.packet;
+        let Some(unposted) = self.unposted.take() else { return };
+        let posted = Self::RECEIVES * self.packet - unposted.len();
+        if self.peers.len() * of_one <= posted {
+            self.unposted = Some(unposted);
+            return;
+        }
+        let Ok((mut rest, unposted)) = unposted.split_at(of_one) else { return };
+        self.unposted = Some(unposted);
+        while let Ok((slot, after)) = rest.split_at(self.packet) {
+            rest = after;
+            self.repost(slot);
+        }
+    }
+
     fn lookup(&self, peer: PeerId) -> Result<&PeerState<K::Features>, Why> {
         let state = self.peers.get(peer.0).ok_or(Why::UnknownPeer)?;
-        state.lost().map_or(Ok(state), Err)
+        match state.standing {
+            Standing::Lost(why) => Err(why),
+            _ => Ok(state),
+        }
     }
 }
 
@@ -421,35 +456,29 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     type Target = Memory<T>;
 
     fn send(&mut self, to: PeerId, source: Memory<S>, token: Token) -> Result<(), Refused<Memory<S>, Why>> {
-        let sequence = match self.lookup(to) {
-            Ok(state) => state.next_sequence,
-            Err(why) => return Err(Refused::new(source, why)),
-        };
-        let total = source.len() as u64;
-        let what = Sends::Message(sequence);
-        if let Err(why) = self.check_domain(&source) {
+        if let Err(why) = self.lookup(to).and_then(|_| self.check_domain(&source)) {
             return Err(Refused::new(source, why));
         }
-        if self.sends.is_full() {
+        if self.is_full() {
             return Err(Refused::new(source, Why::Full { limit: OPERATIONS }));
         }
-        let ready = self.ready();
-        if let Some(state) = self.peers.get_mut(to.0) {
-            state.next_sequence = sequence.wrapping_add(1);
-            let in_one = state.packet.min(self.packet).saturating_sub(packet::before_payload::<packet::Eager>());
-            // The shortest way, if nothing is in it.
-            if state.queue[0].is_none() && total <= in_one as u64 && state.is_up() && ready && state.data_credits() > 0
-            {
-                let send = Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Done);
-                state.operations += 1;
-                if let Ok(send) = self.sends.insert(send) {
-                    let payload = emit::Payload::Copied { of: send, offset: 0, len: total as usize };
-                    let eager = packet::Eager { sequence: sequence.into() };
-                    self.emit(to.0, &eager, false, true, Some(send), payload);
-                }
-                return Ok(());
-            }
+        let Some(state) = self.peers.get_mut(to.0) else { return Err(Refused::new(source, Why::UnknownPeer)) };
+        let sequence = state.next_sequence;
+        state.next_sequence = sequence.wrapping_add(1);
+        let total = source.len();
+        let len = total.saturating_add(packet::before_payload::<packet::Eager>());
+        // The shortest way, if nothing is in it.
+        if state.queue[0].is_none()
+            && len <= state.packet
+            && state.is_up()
+            && state.data_credits() > 0
+            && self.endpoint.can_post()
+            && let Some(slot) = self.slots.take(len)
+        {
+            self.emit_message(to.0, sequence, slot, source, token);
+            return Ok(());
         }
+        let (what, total) = (Sends::Message(sequence), total as u64);
         self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
         if let Some(state) = self.peers.get_mut(to.0) {
             // At once if it is the first and nothing is in the way.
@@ -471,22 +500,42 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if let Err((target, _)) = self.recvs.push_back((target, token)) {
             return Err(Refused::new(target, Why::Full { limit: OPERATIONS }));
         }
-        self.attend_held();
+        if core::mem::take(&mut self.wants_receive) {
+            self.attend_held();
+        }
         Ok(())
     }
 
     fn poll(&mut self, now: u64) -> Option<Told<S, T>> {
         self.now = self.now.max(now);
-        if let Some(event) = self.next_ended().or_else(|| self.serve_all()) {
+        if let Some(event) = self.do_due() {
+            return Some(event);
+        }
+        if let Some(event) = self.go_on() {
             return Some(event);
         }
         for _ in 0..POLLS {
-            let Some(event) = self.endpoint.poll() else { break };
-            if let Some(event) = self.completed(event).or_else(|| self.next_ended()) {
+            match self.endpoint.poll() {
+                None => break,
+                Some(work::Event::Received(message)) => {
+                    if let Some(event) = self.arrived(message) {
+                        return Some(event);
+                    }
+                }
+                Some(work::Event::Sent(done)) => {
+                    if let Some(event) = self.sent(done) {
+                        return Some(event);
+                    }
+                }
+                Some(event) => self.completed(event),
+            }
+            if self.wake_at == 0
+                && let Some(event) = self.next_ended()
+            {
                 return Some(event);
             }
         }
-        self.serve_all().or_else(|| self.next_ended())
+        self.go_on().or_else(|| self.do_due())
     }
 
     fn fabric(&self) -> Fabric {

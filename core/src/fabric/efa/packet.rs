@@ -172,21 +172,21 @@ pub(super) const fn before_payload<L: Layout>() -> usize {
     HEADER + size_of::<L>()
 }
 
-/// What a packet says.
+/// What a packet says, where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Body<'p> {
-    Hello(Hello),
+    Hello(&'p Hello),
     Credit,
-    Eager(Eager, &'p [u8]),
-    Segment(Segment, &'p [u8]),
+    Eager(&'p Eager, &'p [u8]),
+    Segment(&'p Segment, &'p [u8]),
     /// With its grant, if it has one.
-    Long(Long, Option<GrantFrame>),
-    Put(Put, Option<GrantFrame>),
-    Get(Get),
-    Clear(Clear, Option<GrantFrame>),
-    Data(Data, &'p [u8]),
-    Done(Done),
-    Finish(Finish),
+    Long(&'p Long, Option<&'p GrantFrame>),
+    Put(&'p Put, Option<&'p GrantFrame>),
+    Get(&'p Get),
+    Clear(&'p Clear, Option<&'p GrantFrame>),
+    Data(&'p Data, &'p [u8]),
+    Done(&'p Done),
+    Finish(&'p Finish),
     Bye,
 }
 
@@ -203,16 +203,29 @@ impl Body<'_> {
 }
 
 /// Reads a packet: total, whatever the bytes.
-pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
+#[inline(always)]
+pub(super) fn parse(bytes: &[u8]) -> Result<(&Header, Body<'_>), BadPacket> {
     let found = bytes.len();
     let (header, rest) =
-        Header::read_from_prefix(bytes).map_err(|_| BadPacket::Short { found, expected: size_of::<Header>() })?;
+        Header::ref_from_prefix(bytes).map_err(|_| BadPacket::Short { found, expected: size_of::<Header>() })?;
     if header.magic != MAGIC {
         return Err(BadPacket::Magic(header.magic));
     }
     if header.version != VERSION {
         return Err(BadPacket::Version(header.version));
     }
+    // The most frequent, and the shortest way.
+    if header.kind == Eager::KIND
+        && header.flags == 0
+        && let Ok((eager, payload)) = Eager::ref_from_prefix(rest)
+    {
+        return Ok((header, Body::Eager(eager, payload)));
+    }
+    parse_body(header, rest).map(|body| (header, body))
+}
+
+#[inline(never)]
+fn parse_body<'p>(header: &Header, rest: &'p [u8]) -> Result<Body<'p>, BadPacket> {
     let flags = match header.kind {
         Long::KIND | Put::KIND | Clear::KIND => HAS_GRANT,
         _ => 0,
@@ -221,10 +234,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
         return Err(BadPacket::Flags(header.flags));
     }
     let granted = header.flags & HAS_GRANT != 0;
-    let grant = |grant: GrantFrame| granted.then_some(grant);
-    let body = match header.kind {
+    Ok(match header.kind {
         Hello::KIND => {
-            let hello: Hello = exactly(rest)?;
+            let hello: &Hello = exactly(rest)?;
             let packet = hello.packet.get() as usize;
             if hello.incarnation.get() == 0 || packet < MIN_PACKET || hello.credits.get() < super::LEAST_CREDITS {
                 return Err(BadPacket::Hello);
@@ -244,20 +256,20 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
             Body::Segment(segment, payload)
         }
         Long::KIND => {
-            let long: Long = exactly(rest)?;
-            Body::Long(long, grant(long.grant))
+            let long: &Long = exactly(rest)?;
+            Body::Long(long, granted.then_some(&long.grant))
         }
         Put::KIND => {
-            let put: Put = exactly(rest)?;
-            Body::Put(put, grant(put.grant))
+            let put: &Put = exactly(rest)?;
+            Body::Put(put, granted.then_some(&put.grant))
         }
         Get::KIND => Body::Get(exactly(rest)?),
         Clear::KIND => {
-            let clear: Clear = exactly(rest)?;
-            Body::Clear(clear, grant(clear.grant))
+            let clear: &Clear = exactly(rest)?;
+            Body::Clear(clear, granted.then_some(&clear.grant))
         }
         Data::KIND => {
-            let (data, payload): (Data, _) = prefix(rest)?;
+            let (data, payload): (&Data, _) = prefix(rest)?;
             if data.spare.get() != 0 {
                 return Err(BadPacket::Spare(data.spare.get()));
             }
@@ -270,16 +282,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), BadPacket> {
         Done::KIND => Body::Done(exactly(rest)?),
         Finish::KIND => Body::Finish(exactly(rest)?),
         kind => return Err(BadPacket::Kind(kind)),
-    };
-    Ok((header, body))
+    })
 }
 
-fn prefix<L: Layout>(rest: &[u8]) -> Result<(L, &[u8]), BadPacket> {
+fn prefix<L: Layout>(rest: &[u8]) -> Result<(&L, &[u8]), BadPacket> {
     let (found, expected) = (HEADER + rest.len(), before_payload::<L>());
-    L::read_from_prefix(rest).map_err(|_| BadPacket::Short { found, expected })
+    L::ref_from_prefix(rest).map_err(|_| BadPacket::Short { found, expected })
 }
 
-fn exactly<L: Layout>(rest: &[u8]) -> Result<L, BadPacket> {
+fn exactly<L: Layout>(rest: &[u8]) -> Result<&L, BadPacket> {
     match prefix(rest)? {
         (layout, []) => Ok(layout),
         _ => Err(BadPacket::Long { found: HEADER + rest.len(), expected: before_payload::<L>() }),
@@ -287,6 +298,7 @@ fn exactly<L: Layout>(rest: &[u8]) -> Result<L, BadPacket> {
 }
 
 /// Writes a packet without its payload to the start of a slot; gives its bytes, or none if it does not fit.
+#[inline(always)]
 pub(super) fn write<L: Layout>(slot: &mut [u8], header: Header, grant: bool, body: &L) -> Option<usize> {
     let flags = if grant { HAS_GRANT } else { 0 };
     let header = Header { magic: MAGIC, version: VERSION, kind: L::KIND, flags, ..header };

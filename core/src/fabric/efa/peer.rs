@@ -35,6 +35,7 @@ pub(super) struct PeerState<F> {
 
     // As it said.
     pub(super) place: u16,
+    /// Bytes of a packet: its own, or ours if those are less.
     pub(super) packet: usize,
     pub(super) reserve: u32,
     pub(super) features: PeerFeatures,
@@ -132,7 +133,19 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
         }
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.standing, Standing::Lost(_))
+    }
+
+    /// Whether a packet is its own, of its present life, after it greeted us.
+    #[inline(always)]
+    pub(super) fn is_sender(&self, header: &Header, from: &Sender) -> bool {
+        let life = self.life.is_some_and(|life| life.0 as u32 == header.life.get());
+        self.is(from) && life && self.place != packet::NO_PLACE && !self.is_lost()
+    }
+
     /// Whether a packet came from its address, as far as the device knew.
+    #[inline(always)]
     pub(super) fn is(&self, sender: &Sender) -> bool {
         match *sender {
             Sender::Known { ahn, qpn } => self.peer.ahn() == ahn && self.peer.qpn() == qpn,
@@ -153,6 +166,7 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
     }
 
     /// What every packet's header says of us.
+    #[inline(always)]
     pub(super) fn header(&mut self, life: u32) -> Header {
         self.told_freed = self.freed;
         Header {
@@ -165,6 +179,7 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
     }
 
     /// What a packet's header says; whether there is more room than before.
+    #[inline(always)]
     pub(super) fn hear(&mut self, header: &Header) -> bool {
         let heard = header.heard.get();
         if self.credits_sent.wrapping_sub(heard) < self.credits_sent.wrapping_sub(self.credits_heard) {
@@ -181,6 +196,7 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
     }
 
     /// A counted packet came.
+    #[inline(always)]
     pub(super) fn count(&mut self) -> Result<(), Violation> {
         if self.arrived.wrapping_sub(self.freed) >= CREDITS {
             return Err(Violation::Credits);
@@ -189,18 +205,18 @@ impl<F: crate::qp::FeatureSet> PeerState<F> {
         Ok(())
     }
 
-    /// Slots that are free again, and that it does not know of.
-    pub(super) fn untold(&self) -> u32 {
-        self.freed.wrapping_sub(self.told_freed)
-    }
-
-    /// Whether a credit packet is due: when a quarter is free again and no two are under way, or it was silent for long.
+    /// Whether a credit packet is due: when it has no more left than there is to give and no two are under way, or it was
+    /// silent for long.
+    #[inline(always)]
     pub(super) fn owes_credit(&self) -> bool {
+        let untold = self.freed.wrapping_sub(self.told_freed);
+        let left = CREDITS.saturating_sub(self.arrived.wrapping_sub(self.told_freed));
         let under_way = self.credits_sent.wrapping_sub(self.credits_heard);
-        self.probe_due || (self.untold() >= CREDITS / 4 && under_way < super::CREDIT_PACKETS)
+        self.probe_due || (untold >= left.max(1) && under_way < super::CREDIT_PACKETS)
     }
 
     /// How far ahead of its turn a message is.
+    #[inline(always)]
     pub(super) fn ahead(&self, sequence: u32) -> Result<u32, Violation> {
         let ahead = sequence.wrapping_sub(self.expected);
         // Each message up to this one has a packet that was not freed.

@@ -147,7 +147,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         if let Err(why) = self.check(to, &source, &remote, total, Access::REMOTE_WRITE) {
             return Err(Refused::new(source, why));
         }
-        if self.sends.is_full() {
+        if self.is_full() {
             return Err(Refused::new(source, Why::Full { limit: OPERATIONS }));
         }
         let window = remote.write.filter(|_| self.own_features().contains(PeerFeatures::WRITE) && total > 0);
@@ -159,8 +159,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         };
         let mut send = Outbound::new(to.0, token, Sends::Write, Source::Memory(source).share(), total, Stage::Queued);
         send.window = Some(window);
-        if let Ok(send) = self.sends.insert(send) {
-            self.begun(to.0);
+        if let Some(send) = self.insert_send(send) {
             self.set_stage(send, Stage::Writing);
         }
         Ok(())

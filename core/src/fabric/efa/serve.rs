@@ -19,8 +19,25 @@ pub(super) const CLEARED: u64 = 64;
 impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, const PEERS: usize, const OPERATIONS: usize>
     Efa<P, K, S, T, PEERS, OPERATIONS>
 {
+    /// Does all that is due: gives the events of what ended, and serves peers.
+    #[inline(always)]
+    pub(super) fn do_due(&mut self) -> Option<Told<S, T>> {
+        if self.now >= self.wake_at { self.do_what_is_due() } else { None }
+    }
+
+    #[inline(never)]
+    fn do_what_is_due(&mut self) -> Option<Told<S, T>> {
+        let event = self.next_ended().or_else(|| self.serve_all()).or_else(|| self.next_ended());
+        if event.is_none() {
+            // Nothing ended, and is news.
+            let at_once = !self.attended.is_empty() || self.slots.waiting > 0;
+            self.wake_at = if at_once { 0 } else { self.hello_at.min(self.probe_at) };
+        }
+        event
+    }
+
     /// Serves each peer that there is something to do for, once, or until there is an event.
-    pub(super) fn serve_all(&mut self) -> Option<Told<S, T>> {
+    fn serve_all(&mut self) -> Option<Told<S, T>> {
         if self.now >= self.hello_at {
             self.greet_again();
         }
@@ -42,7 +59,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     fn serve(&mut self, id: Id) -> Option<Told<S, T>> {
         let state = self.peers.get_mut(id)?;
         state.attended = false;
-        if state.lost().is_some() {
+        if state.is_lost() {
             if state.bye_due {
                 match self.ready() {
                     true => self.part(id),
@@ -76,7 +93,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 false => blocked = true,
             }
         }
-        if blocked || event.is_some() {
+        // An event ends the looking through what is held.
+        if blocked || event.is_some() && self.peers.get(id).is_some_and(|state| state.held.has_others()) {
             self.attend(id);
         }
         event
@@ -97,6 +115,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             state.hello_delay = state.hello_delay.saturating_mul(2).clamp(first, last);
             state.hello_at = now.saturating_add(state.hello_delay);
             self.hello_at = self.hello_at.min(state.hello_at);
+            self.wake_at = self.wake_at.min(self.hello_at);
         }
         let hello = Hello {
             incarnation: incarnation.into(),
@@ -176,7 +195,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let Some(entry) = self.inbound.get(inbound).filter(|entry| entry.peer == id) else { return false };
         let Some(state) = self.peers.get(id) else { return false };
         let (credits, data) = (state.credits(), state.data_credits());
-        let packet = state.packet.min(self.packet) as u64;
+        let packet = state.packet as u64;
         match entry.due {
             Due::Nothing => return false,
             Due::Read => return self.post_read(inbound),
@@ -258,11 +277,29 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             if !self.ready() {
                 return true;
             }
-            let packet = state.packet.min(self.packet);
+            let packet = state.packet;
+            let Some(entry) = self.sends.get_mut(head) else { return false };
+            let (total, offset) = (entry.total, entry.offset);
+            let in_one = packet.saturating_sub(packet::before_payload::<Eager>()) as u64;
+            if let Sends::Message(sequence) = entry.what
+                && let Source::Memory(_) = &entry.source
+                && total <= in_one
+            {
+                let len = packet::before_payload::<Eager>() + total as usize;
+                let Some(slot) = self.slots.take(len) else { return true };
+                let source = core::mem::replace(&mut entry.source, Source::Nothing);
+                let token = entry.token;
+                self.dequeue(id, head);
+                self.sends.clear(head);
+                self.ended(id);
+                if let Source::Memory(source) = source {
+                    self.emit_message(id, sequence, slot, source, token);
+                }
+                continue;
+            }
             let can_be_read =
                 state.features.contains(PeerFeatures::READ) && self.own_features().contains(PeerFeatures::READ);
             let Some(entry) = self.sends.get(head) else { return false };
-            let (total, offset) = (entry.total, entry.offset);
             let grant = match &entry.source {
                 Source::Memory(Memory::Exposed(bytes))
                     if can_be_read && bytes.access().contains(Access::REMOTE_READ) =>
@@ -271,15 +308,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
                 _ => None,
             };
-            let in_one = (packet - packet::before_payload::<Eager>()) as u64;
-            let in_each = (packet - packet::before_payload::<Segment>()) as u64;
+            let in_each = packet.saturating_sub(packet::before_payload::<Segment>()) as u64;
             match entry.what {
-                Sends::Message(sequence) if total <= in_one => {
-                    self.set_stage(head, Stage::Done);
-                    self.dequeue(id, head);
-                    let payload = Payload::Copied { of: head, offset: 0, len: total as usize };
-                    self.emit(id, &Eager { sequence: sequence.into() }, false, true, Some(head), payload);
-                }
                 Sends::Message(sequence) if total <= in_each * SEGMENTS as u64 => {
                     let len = in_each.min(total - offset);
                     let segment = Segment {
@@ -352,7 +382,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             if !self.ready() {
                 return true;
             }
-            let packet = state.packet.min(self.packet);
+            let packet = state.packet;
             let (offset, left) = (entry.offset, entry.upto - entry.offset);
             let len = left.min((packet - packet::before_payload::<Data>()) as u64);
             let data = Data { to: entry.to.into(), spare: 0.into(), offset: offset.into() };
@@ -401,23 +431,17 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                     Some(Part::Exposed(part)) => K::write(&mut self.endpoint, &state.peer, part, window, token)
                         .map_err(|refused| refused.error()),
                     None => {
-                        let Some((index, mut slot)) = self.slots.take() else { return true };
-                        let room = slot.get_mut(..len as usize).unwrap_or_default();
-                        if !entry.source.copy_out(entry.offset as usize, room) {
-                            room.fill(0);
+                        let Some((index, mut head)) = self.slots.take(len as usize) else { return true };
+                        if !entry.source.copy_out(entry.offset as usize, &mut head) {
+                            head.fill(0);
                             entry.failed = Some(Why::Shrunk);
                         }
                         self.counters.copied += len;
-                        let Ok((head, rest)) = slot.split_at(len as usize) else { return false };
-                        self.slots.note(
-                            index,
-                            rest,
-                            Sent { peer: id, of: Some(Of::Write(send)), attempts: 0, waits: None },
-                        );
+                        self.slots.note(index, Sent { peer: id, of: Of::Write(send) });
                         let token = Token(super::emit::PACKET | u64::from(index));
                         K::write(&mut self.endpoint, &state.peer, head, window, token).map_err(|refused: Refused<_>| {
                             let (head, error) = refused.into_parts();
-                            self.slots.finish(index, head);
+                            self.slots.finish(index, Some(head));
                             error
                         })
                     }

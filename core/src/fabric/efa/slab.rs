@@ -47,11 +47,13 @@ impl<T, const N: usize> Slab<T, N> {
         Self { places: core::array::from_fn(|_| Place { generation, entry: None }), free }
     }
 
+    #[inline(always)]
     pub(in crate::fabric) fn insert(&mut self, entry: T) -> Result<Id, T> {
         let Some(index) = self.free.pop() else { return Err(entry) };
         match self.places.get_mut(usize::from(index)) {
             Some(place) => {
-                place.entry = Some(entry);
+                // It was free.
+                place.entry.get_or_insert(entry);
                 Ok(Id { index, generation: place.generation })
             }
             None => Err(entry),
@@ -63,6 +65,7 @@ impl<T, const N: usize> Slab<T, N> {
         place.entry.as_ref().filter(|_| place.generation == id.generation)
     }
 
+    #[inline(always)]
     pub(in crate::fabric) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
         let place = self.places.get_mut(usize::from(id.index))?;
         place.entry.as_mut().filter(|_| place.generation == id.generation)
@@ -78,6 +81,27 @@ impl<T, const N: usize> Slab<T, N> {
         // As many as places, and this one was taken.
         let _ = self.free.push(id.index);
         Some(entry)
+    }
+
+    /// Drops an entry where it is.
+    #[inline(always)]
+    pub(in crate::fabric) fn clear(&mut self, id: Id) {
+        if let Some(place) = self.places.get_mut(usize::from(id.index))
+            && place.generation == id.generation
+            && place.entry.take().is_some()
+        {
+            place.generation = place.generation.wrapping_add(1);
+            // As many as places, and this one was taken.
+            let _ = self.free.push(id.index);
+        }
+    }
+
+    /// What is at a place, and its name.
+    #[inline(always)]
+    pub(in crate::fabric) fn entry(&mut self, index: u16) -> Option<(Id, &mut T)> {
+        let Place { generation, entry } = self.places.get_mut(usize::from(index))?;
+        let id = Id { index, generation: *generation };
+        entry.as_mut().map(|entry| (id, entry))
     }
 
     /// The name of what is at a place.

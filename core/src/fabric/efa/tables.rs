@@ -203,6 +203,7 @@ pub(super) struct Window {
 }
 
 impl<S> Outbound<S> {
+    #[inline(always)]
     pub(super) fn new(peer: Id, token: Token, what: Sends, source: Source<S>, total: u64, stage: Stage) -> Self {
         Self {
             peer,

@@ -16,7 +16,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     Efa<P, K, S, T, PEERS, OPERATIONS>
 {
     /// Begins to fetch what was announced.
-    pub(super) fn fetch(&mut self, inbound: Id, grant: Option<GrantFrame>) -> Result<(), Violation> {
+    pub(super) fn fetch(&mut self, inbound: Id, grant: Option<&GrantFrame>) -> Result<(), Violation> {
         let own = self.own_features();
         let Some(entry) = self.inbound.get_mut(inbound) else { return Ok(()) };
         let Some(state) = self.peers.get(entry.peer) else { return Ok(()) };
@@ -204,7 +204,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     }
 
     /// A peer clears a message or a put.
-    pub(super) fn cleared(&mut self, id: Id, clear: &Clear, grant: Option<GrantFrame>) -> Result<(), Violation> {
+    pub(super) fn cleared(&mut self, id: Id, clear: &Clear, grant: Option<&GrantFrame>) -> Result<(), Violation> {
         let own = self.own_features();
         let name = clear.id.get();
         let send = Id::from_bits(name);
