@@ -131,6 +131,55 @@ fn a_peer_that_restarts_ends_what_was_under_way_with_its_former_life_by_name() {
 }
 
 #[test]
+fn a_restart_that_only_the_peers_own_hello_tells_ends_what_its_former_life_began() {
+    let device = SoftDevice::new(Profile::RDMA);
+    let contexts = [Context::open(device.clone()), Context::open(device.neighbour().unwrap())];
+    let depth = Depth::new(64, Layer::<Srd>::receives());
+    let [a, b] = connect_of::<_, Srd>(contexts, depth).unwrap();
+    let old = a.peer.incarnation();
+    let layer = |side: Side<SoftDevice>| {
+        let memory = side.pd.register(vec![0; Layer::<Srd>::memory(PACKET, 16)]).unwrap().1;
+        let mut layer = Layer::<Srd>::new(side.endpoint, memory, Options::new(PACKET)).unwrap();
+        let peer = layer.add(side.peer).unwrap();
+        (layer, peer, side.pd, side.ctx)
+    };
+    let ((mut a, to_b, ..), (mut b, to_a, b_pd, b_ctx)) = (layer(a), layer(b));
+    a.recv(Memory::Plain(vec![0; 90_000]), Token(1)).unwrap();
+    b.send(to_a, Memory::Plain(payload(1, 90_000)), Token(2)).unwrap();
+    // Until it is announced, and what its receiver says to that is out.
+    let mut now = 0;
+    while a.under_way()[1] == 0 {
+        now += 5;
+        let _up = (a.poll(now), b.poll(now));
+    }
+    for _ in 0..100 {
+        now += 5;
+        assert!(a.poll(now).is_none());
+    }
+    drop(b);
+    let endpoint = b_pd.endpoint(b_ctx.require::<Srd>().unwrap(), depth).unwrap();
+    let (new_b, new_a) = introduce(a.endpoint(), &endpoint).unwrap();
+    let memory = b_pd.register(vec![0; Layer::<Srd>::memory(PACKET, 16)]).unwrap().1;
+    let mut b = Layer::<Srd>::new(endpoint, memory, Options::new(PACKET)).unwrap();
+    b.add(new_a).unwrap();
+    let (mut failed, mut lost) = (None, None);
+    for _ in 0..10_000 {
+        now += 5;
+        let _greeting = b.poll(now);
+        match a.poll(now) {
+            Some(Event::Failed { token: Token(1), why, buffer: Returned::Target(target), .. }) => {
+                assert!(failed.replace((why, target.len())).is_none());
+            }
+            Some(Event::Lost { peer, why }) => assert!(peer == to_b && lost.replace(why).is_none()),
+            Some(event) => panic!("{event:?}"),
+            None => {}
+        }
+    }
+    let why = Why::Restarted { old, new: new_b.incarnation().unwrap() };
+    assert_eq!((failed, lost), (Some((why, 90_000)), Some(why)));
+}
+
+#[test]
 fn packets_that_find_no_receive_are_tried_again_after_growing_waits() {
     // The third SEND of each device: the hellos are before it.
     let config = Config::new(Profile::NONE).shuffle(false).fail_nth(3, CompletionStatus::RemoteRnr);
@@ -173,7 +222,7 @@ fn a_peer_that_breaks_the_protocol_is_lost_for_a_reason_that_can_be_asked() {
     let mut ahead = vec![0; 25];
     ahead[..4].copy_from_slice(&[0xEF, 1, 3, 0]);
     ahead[8..12].copy_from_slice(&(own as u32).to_be_bytes());
-    ahead[16..20].copy_from_slice(&40_u32.to_be_bytes());
+    ahead[16..20].copy_from_slice(&64_u32.to_be_bytes());
     for _ in 0..8 {
         b.endpoint.post_recv(b.pd.register(vec![0; 600]).unwrap().1, Token(9)).unwrap();
     }
@@ -185,7 +234,7 @@ fn a_peer_that_breaks_the_protocol_is_lost_for_a_reason_that_can_be_asked() {
             let _of_the_other = b.endpoint.poll();
         }
     }
-    let why = Why::Violation(Violation::Sequence { found: 40, expected: 0 });
+    let why = Why::Violation(Violation::Sequence { found: 64, expected: 0 });
     assert!(matches!(events[0], Event::Up(up) if up == peer), "{events:?}");
     assert!(matches!(events[1], Event::Lost { why: found, .. } if found == why), "{events:?}");
     assert_eq!((layer.is_up(peer), layer.counters().violations), (Err(why), 1));
