@@ -16,11 +16,11 @@
 //! # Flow
 //!
 //! Each peer has 64 slots here, and is told so: it sends a packet only if one is free, so that neither receives nor
-//! completions run over. Messages and data leave an eighth of them to what must not wait: clearing, and saying that something
-//! is done. How many it has again every packet says, or one of its own once it has no more left than that. What finds no
-//! receive posted stays in its slot, and its sender has a credit less. At the sender a message that
-//! has no credit, slot or place in the send queue waits in its peer's queue; when as many are under way as there is room for,
-//! `send` gives the buffer back with [`Why::Full`].
+//! completions run over. Messages and data leave an eighth of them to what must not wait: clearing, and saying that
+//! something is done. Every packet says how many are free again, and one of its own does once the peer has no more left than
+//! it could be given. What finds no receive posted stays in its slot, and its sender has a credit less. At the sender a
+//! message that has no credit, slot or place in the send queue waits in its peer's queue; when as many are under way as there
+//! is room for, `send` gives the buffer back with [`Why::Full`].
 //!
 //! A peer that has no receive posted all the same (status 10, if the queue pair's retries are finite) is tried again at once,
 //! then after 40 µs, then after twice the last wait, up to a second, for as long as it is not [removed](Efa::remove).
