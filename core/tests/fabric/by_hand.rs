@@ -272,11 +272,11 @@ fn a_peer_without_a_receive_is_tried_again_at_once_then_after_waits_that_double_
 fn an_endpoint_says_what_it_is_and_what_a_peer_costs() {
     let mut this = ByHand::up();
     assert_eq!((this.layer.fabric(), this.layer.max_message()), (Fabric::Efa, u64::MAX));
-    // 32 slots that are counted and four that are not, and what is kept besides.
+    // 64 slots that are counted and four that are not, and what is kept besides.
     let [small, large] = [1000, 2000].map(Layer::<SendOnly>::memory_per_peer);
-    assert_eq!(large - small, 36 * 1000);
-    assert!((1..8192).contains(&(small - 36 * 1000)), "{small}");
-    assert_eq!(Layer::<SendOnly>::memory(1000, 16), 1000 * (4 * 36 + 16));
+    assert_eq!(large - small, 68 * 1000);
+    assert!((1..8192).contains(&(small - 68 * 1000)), "{small}");
+    assert_eq!(Layer::<SendOnly>::memory(1000, 16), 1000 * (4 * 68 + 16));
     // In one packet, which has 20 bytes before the payload.
     this.layer.send(this.peer, Memory::Plain(payload(1, PACKET - 20)), Token(1)).unwrap();
     assert_eq!(this.turns().1, [EAGER]);
