@@ -237,7 +237,7 @@ fn r15_memory_that_is_only_to_be_read_is_sent_and_what_is_received_into_it_fails
 
 #[test]
 #[cfg(target_pointer_width = "64")]
-fn slices_of_more_than_32_bits_are_cut_and_rejoined_and_refused_by_every_operation_with_their_length() {
+fn r11_slices_of_more_than_32_bits_are_cut_and_rejoined_and_refused_by_every_operation_with_their_length() {
     const GIB: usize = 1 << 30;
     /// So much that no operation takes it at once.
     #[derive(Debug)]
