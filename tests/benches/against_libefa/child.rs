@@ -122,7 +122,7 @@ impl Newest {
             Err("no libfabric beside that rdma-core".to_owned())
         };
         let libefa = compile("libefa", &["-lefa", "-libverbs"])?;
-        Ok(Some(Self { libraries, runner: here.join("softefa/run"), libefa, libfabric }))
+        Ok(Some(Self { libraries, runner: here.join("../softefa/run"), libefa, libfabric }))
     }
 
     /// What a column is loaded from, if it can be.
