@@ -18,7 +18,7 @@ fn the_address_of_a_frozen(frozen: Frozen) -> u64 {
 }
 
 fn the_key_of_a_slice(slice: Slice) {
-    let _ = slice.key;
+    let _ = slice.length_and_key;
 }
 
 fn the_rings_of_a_queue_pair<P: Provider>(qp: Endpoint<P>) {

@@ -15,7 +15,7 @@ fn a_longer_window(window: RemoteWindow<RemoteWrite>) -> RemoteWindow<RemoteWrit
 }
 
 fn a_longer_slice(slice: Slice) -> Slice {
-    Slice { len: usize::MAX, ..slice }
+    Slice { length_and_key: u64::MAX, ..slice }
 }
 
 fn an_occupied_slot() -> Slot {
