@@ -84,6 +84,28 @@ fn bytes(file: &File, offset: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
+fn r35_what_registrations_cost_is_counted_in_each_domain_with_the_time_that_they_took() {
+    on_each_path("registrations", |[ctx, _]| {
+        let (pd, another) = (ctx.alloc_pd().unwrap(), ctx.alloc_pd().unwrap());
+        let cost = |pd: &ProtectionDomain<Device>| pd.registrations().unwrap();
+        assert_eq!((cost(&pd).regions, cost(&pd).bytes, cost(&pd).nanoseconds), (0, 0, Some(0)));
+        let (region, whole) = pd.register(vec![0; 1000]).unwrap();
+        let first = cost(&pd);
+        assert!((first.regions, first.bytes) == (1, 1000) && first.nanoseconds > Some(0), "{first}");
+        assert!(first.to_string().starts_with("1 registration of 1000 bytes in "), "{first}");
+        // Of what was deregistered since, too, and of both kinds of memory.
+        region.close(whole).unwrap();
+        assert_eq!(cost(&pd), first);
+        if let Ok(access) = ctx.require::<RemoteRead>() {
+            let _exposed = pd.expose(Pages::new(4096, PageSize::Base).unwrap(), access).unwrap();
+            let both = cost(&pd);
+            assert!((both.regions, both.bytes) == (2, 5096) && both.nanoseconds > first.nanoseconds, "{both}");
+        }
+        assert_eq!(cost(&another).regions, 0);
+    });
+}
+
+#[test]
 fn a_message_is_sent_from_and_received_into_memory_that_the_cpu_does_not_see() {
     on_each_path("opaque messages", |[a, b]| {
         if !has_exporter(&a, "opaque messages") {

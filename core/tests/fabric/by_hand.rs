@@ -15,6 +15,11 @@ use super::two::{Happened, Layer, PACKET};
 const HELLO: u8 = 1;
 const CREDIT: u8 = 2;
 const EAGER: u8 = 3;
+const LONG: u8 = 5;
+const CLEAR: u8 = 8;
+const DATA: u8 = 9;
+const DONE: u8 = 10;
+const FINISH: u8 = 11;
 
 struct ByHand {
     layer: Layer<SendOnly>,
@@ -24,6 +29,8 @@ struct ByHand {
     own: u64,
     life: u64,
     now: u64,
+    /// The packet that arrived last.
+    last: Vec<u8>,
 }
 
 fn by_hand() -> ByHand {
@@ -37,7 +44,7 @@ fn by_hand() -> ByHand {
     for _ in 0..64 {
         side.endpoint.post_recv(side.pd.register(vec![0; PACKET]).unwrap().1, Token(9)).unwrap();
     }
-    let mut this = ByHand { layer, peer, side, own, life, now: 0 };
+    let mut this = ByHand { layer, peer, side, own, life, now: 0, last: Vec::new() };
     assert_eq!(this.turns().1, [HELLO], "it greets first");
     this
 }
@@ -50,7 +57,8 @@ impl ByHand {
             self.now += 1;
             events.extend(self.layer.poll(self.now));
             if let Some(work::Event::Received(message)) = self.side.endpoint.poll() {
-                kinds.push(message.buffers.into_slice().unwrap()[2]);
+                self.last = message.buffers.into_slice().unwrap()[..message.len].to_vec();
+                kinds.push(self.last[2]);
             }
         }
         (events, kinds)
@@ -90,6 +98,44 @@ impl ByHand {
         eager.extend(sequence.to_be_bytes());
         eager.extend(payload);
         eager
+    }
+
+    /// A packet of that operation.
+    fn of(&self, kind: u8, operation: u32, rest: &[u8]) -> Vec<u8> {
+        let mut packet = self.header(kind, 0);
+        packet.extend(operation.to_be_bytes());
+        packet.extend(rest);
+        packet
+    }
+
+    fn data(&self, to: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
+        self.of(DATA, to, &[&[0; 4], &offset.to_be_bytes()[..], payload].concat())
+    }
+
+    /// Breaks the protocol by a packet.
+    #[track_caller]
+    fn breaks(mut self, packet: &[u8]) -> Violation {
+        let (events, _) = self.send(packet);
+        let lost = events.iter().find_map(|event| match event {
+            Event::Lost { why: Why::Violation(violation), .. } => Some(*violation),
+            _ => None,
+        });
+        lost.unwrap_or_else(|| panic!("it holds: {events:?}"))
+    }
+
+    /// One that asks to send a message of so many bytes, for which there is a receive: what it is told to call it.
+    fn sending(len: usize) -> (Self, u32) {
+        let mut this = Self::up();
+        this.layer.recv(Memory::Plain(vec![0; len]), Token(1)).unwrap();
+        let long = this.of(LONG, 0, &[&77_u32.to_be_bytes(), &(len as u64).to_be_bytes()[..], &[0; 40]].concat());
+        let (events, kinds) = this.send(&long);
+        assert_eq!((events.len(), &kinds[..]), (0, &[CLEAR][..]));
+        assert_eq!(
+            (&this.last[16..20], &this.last[24..32]),
+            (&77_u32.to_be_bytes()[..], &(len as u64).to_be_bytes()[..])
+        );
+        let to = u32::from_be_bytes(this.last[20..24].try_into().unwrap());
+        (this, to)
     }
 
     fn up() -> Self {
@@ -282,4 +328,44 @@ fn an_endpoint_says_what_it_is_and_what_a_peer_costs() {
     assert_eq!(this.turns().1, [EAGER]);
     this.layer.send(this.peer, Memory::Plain(payload(1, PACKET - 19)), Token(2)).unwrap();
     assert_eq!(this.turns().1, [4, 4], "segments");
+}
+
+#[test]
+fn what_is_of_no_operation_breaks_the_protocol() {
+    for (kind, rest) in [(CLEAR, 52), (DATA, 12), (DONE, 4), (FINISH, 4)] {
+        let this = ByHand::up();
+        let packet = this.of(kind, 7, &vec![0; rest]);
+        assert_eq!(this.breaks(&packet), Violation::UnknownOperation(7), "{kind}");
+    }
+}
+
+#[test]
+fn data_is_taken_where_it_was_cleared_and_no_more_of_it_than_is_missing() {
+    let (piece, len) = (PACKET - 32, (PACKET - 32) * 3 / 2);
+    let message = payload(3, len);
+    let (mut this, to) = ByHand::sending(len);
+    let (events, kinds) = this.send(&this.data(to, 0, &message[..piece]));
+    assert_eq!((events.len(), kinds.len()), (0, 0));
+    let (events, kinds) = this.send(&this.data(to, piece as u64, &message[piece..]));
+    let [Event::Received { len: told, target: Memory::Plain(bytes), .. }] = &events[..] else { panic!("{events:?}") };
+    assert!(*told == len && *bytes == message);
+    assert_eq!((kinds, &this.last[16..24]), (vec![DONE], &[0, 0, 0, 77, 0, 0, 0, 0][..]));
+    // It is over.
+    let more = this.data(to, 0, &[1]);
+    assert_eq!(this.breaks(&more), Violation::UnknownOperation(to));
+
+    let within = len as u64;
+    for (offset, bytes) in [(within, 1), (within - 1, 2), (u64::MAX, 1)] {
+        let (this, to) = ByHand::sending(len);
+        let beyond = this.data(to, offset, &vec![1; bytes]);
+        assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: bytes as u64, within });
+    }
+    let (mut this, to) = ByHand::sending(len);
+    let first = this.data(to, 0, &message[..piece]);
+    assert!(this.send(&first).0.is_empty());
+    assert_eq!(this.breaks(&first), Violation::Beyond { offset: 0, len: piece as u64, within });
+    // It did not write, since nothing was granted.
+    let (this, to) = ByHand::sending(len);
+    let finish = this.of(FINISH, to, &[0; 4]);
+    assert_eq!(this.breaks(&finish), Violation::UnknownOperation(to));
 }
