@@ -2,7 +2,7 @@
 
 use efa_core::connect::{Side, connect_of, introduce};
 use efa_core::fabric::efa::packet::inspect;
-use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
+use efa_core::fabric::{BadPacket, Denied, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
 use efa_core::qp::{Depth, InitAttr, RnrRetry, RtsAttr, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::wire::Hello;
@@ -368,4 +368,56 @@ fn data_is_taken_where_it_was_cleared_and_no_more_of_it_than_is_missing() {
     let (this, to) = ByHand::sending(len);
     let finish = this.of(FINISH, to, &[0; 4]);
     assert_eq!(this.breaks(&finish), Violation::UnknownOperation(to));
+}
+
+#[test]
+fn a_message_goes_as_far_as_it_was_cleared_and_is_over_when_its_receiver_has_all_or_denies_it() {
+    let (len, piece) = (6 * PACKET, PACKET - 32);
+    let message = payload(5, len);
+    let asking = || {
+        let mut this = ByHand::up();
+        this.layer.send(this.peer, Memory::Plain(message.clone()), Token(8)).unwrap();
+        let (events, kinds) = this.turns();
+        assert_eq!((events.len(), &kinds[..]), (0, &[LONG][..]));
+        assert_eq!(this.last[24..32], (len as u64).to_be_bytes());
+        let id = u32::from_be_bytes(this.last[20..24].try_into().unwrap());
+        (this, id)
+    };
+    let clear = |this: &ByHand, id, upto: usize| {
+        this.of(CLEAR, id, &[&5_u32.to_be_bytes(), &(upto as u64).to_be_bytes()[..], &[0; 40]].concat())
+    };
+    let done = |this: &ByHand, id, status: u32| this.of(DONE, id, &status.to_be_bytes());
+
+    let (mut this, id) = asking();
+    let (events, kinds) = this.send(&clear(&this, id, piece));
+    assert_eq!((events.len(), &kinds[..]), (0, &[DATA][..]));
+    assert_eq!((&this.last[16..20], &this.last[32..]), (&5_u32.to_be_bytes()[..], &message[..piece]));
+    let (events, kinds) = this.send(&clear(&this, id, len));
+    assert_eq!((events.len(), kinds), (0, vec![DATA; 6]));
+    assert_eq!(this.last[24..32], ((6 * piece) as u64).to_be_bytes());
+    assert_eq!(this.last[32..], message[6 * piece..]);
+    let (events, _) = this.send(&done(&this, id, 0));
+    assert!(matches!(&events[..], [Event::Sent { token: Token(8), .. }]), "{events:?}");
+    let again = done(&this, id, 0);
+    assert_eq!(this.breaks(&again), Violation::UnknownOperation(id));
+
+    let (this, id) = asking();
+    let beyond = clear(&this, id, len + 1);
+    let (offset, within) = (len as u64 + 1, len as u64);
+    assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: 0, within });
+    let (this, id) = asking();
+    let other = clear(&this, id ^ 1 << 16, len);
+    assert_eq!(this.breaks(&other), Violation::UnknownOperation(id ^ 1 << 16));
+    // It has not even all that it cleared.
+    let (mut this, id) = asking();
+    assert_eq!(this.send(&clear(&this, id, piece)).1, [DATA]);
+    let early = done(&this, id, 0);
+    assert_eq!(this.breaks(&early), Violation::UnknownOperation(id));
+    let (mut this, id) = asking();
+    assert_eq!(this.send(&clear(&this, id, piece)).1, [DATA]);
+    let (events, _) = this.send(&done(&this, id, 4));
+    let [Event::Failed { token: Token(8), why: Why::Denied(Denied::Failed), .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(this.layer.is_up(this.peer), Ok(true));
 }
