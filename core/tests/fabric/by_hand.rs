@@ -3,19 +3,23 @@
 use efa_core::connect::{Side, connect_of, introduce};
 use efa_core::fabric::efa::packet::inspect;
 use efa_core::fabric::{BadPacket, Denied, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
+use efa_core::flags::Access;
+use efa_core::memory::ByMessages;
 use efa_core::qp::{Depth, InitAttr, RnrRetry, RtsAttr, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
-use efa_core::wire::Hello;
+use efa_core::wire::{Hello, Window};
 use efa_core::work;
-use efa_core::{Context, Qkey, SetRnrRetry, Token};
+use efa_core::{Context, Error, ProtectionDomain, Qkey, SetRnrRetry, Token};
 
 use super::payload;
-use super::two::{Happened, Layer, PACKET};
+use super::two::{Happened, Layer, PACKET, pages};
 
 const HELLO: u8 = 1;
 const CREDIT: u8 = 2;
 const EAGER: u8 = 3;
 const LONG: u8 = 5;
+const PUT: u8 = 6;
+const GET: u8 = 7;
 const CLEAR: u8 = 8;
 const DATA: u8 = 9;
 const DONE: u8 = 10;
@@ -24,6 +28,8 @@ const FINISH: u8 = 11;
 struct ByHand {
     layer: Layer<SendOnly>,
     peer: PeerId,
+    ctx: Context<SoftDevice>,
+    pd: ProtectionDomain<SoftDevice>,
     side: Side<SoftDevice, SendOnly>,
     /// This side's life, and the layer's.
     own: u64,
@@ -44,7 +50,7 @@ fn by_hand() -> ByHand {
     for _ in 0..64 {
         side.endpoint.post_recv(side.pd.register(vec![0; PACKET]).unwrap().1, Token(9)).unwrap();
     }
-    let mut this = ByHand { layer, peer, side, own, life, now: 0, last: Vec::new() };
+    let mut this = ByHand { layer, peer, ctx: a.ctx, pd: a.pd, side, own, life, now: 0, last: Vec::new() };
     assert_eq!(this.turns().1, [HELLO], "it greets first");
     this
 }
@@ -420,4 +426,71 @@ fn a_message_goes_as_far_as_it_was_cleared_and_is_over_when_its_receiver_has_all
         panic!("{events:?}")
     };
     assert_eq!(this.layer.is_up(this.peer), Ok(true));
+}
+
+#[test]
+fn what_is_asked_of_a_window_is_done_within_it_and_as_it_was_opened() {
+    let mut this = ByHand::up();
+    let exposed = this.pd.expose(pages(&[0; 64]), this.ctx.require::<ByMessages>().unwrap()).unwrap();
+    let open = |this: &mut ByHand, access| {
+        let window = this.layer.open(exposed.part(0..64).unwrap(), access).unwrap();
+        (window, Window::parse(this.layer.describe(window).unwrap().as_bytes()).unwrap().id)
+    };
+    let (to_write, written) = open(&mut this, Access::REMOTE_WRITE);
+    let (_, read) = open(&mut this, Access::REMOTE_READ);
+    let ask = |this: &mut ByHand, kind, window, offset: u64, total: u64| {
+        let grant: &[u8] = if kind == PUT { &[0; 40] } else { &[] };
+        let rest = [&77_u32.to_be_bytes(), &offset.to_be_bytes()[..], &total.to_be_bytes(), grant].concat();
+        let (events, kinds) = this.send(&this.of(kind, window, &rest));
+        assert!(events.is_empty(), "{events:?}");
+        (kinds, this.last[20..24].to_vec())
+    };
+    let denied = |number: u32| number.to_be_bytes().to_vec();
+    for (window, offset, total, status) in [
+        (written ^ 1 << 16, 0, 8, 1),
+        (written, 60, 5, 2),
+        (written, u64::MAX, 1, 2),
+        (written, 0, u64::MAX, 2),
+        (read, 0, 8, 3),
+    ] {
+        assert_eq!(
+            ask(&mut this, PUT, window, offset, total),
+            (vec![DONE], denied(status)),
+            "{window} {offset} {total}"
+        );
+    }
+    for (window, offset, total, status) in [(read ^ 1 << 16, 0, 8, 1), (read, 60, 5, 2), (written, 0, 8, 3)] {
+        assert_eq!(
+            ask(&mut this, GET, window, offset, total),
+            (vec![FINISH], denied(status)),
+            "{window} {offset} {total}"
+        );
+    }
+    let (kinds, name) = ask(&mut this, PUT, written, 8, 56);
+    assert_eq!(kinds, [CLEAR]);
+    let bytes = payload(1, 56);
+    let (_, kinds) = this.send(&this.data(u32::from_be_bytes(name.try_into().unwrap()), 0, &bytes));
+    assert_eq!((kinds, &this.last[16..24]), (vec![DONE], &[0, 0, 0, 77, 0, 0, 0, 0][..]));
+    assert_eq!(ask(&mut this, GET, read, 4, 16).0, [DATA]);
+    assert_eq!((&this.last[16..20], &this.last[32..36]), (&77_u32.to_be_bytes()[..], &[0; 4][..]));
+    assert_eq!(this.last[36..], bytes[..12]);
+    this.layer.shut(to_write).unwrap();
+    assert_eq!(ask(&mut this, PUT, written, 0, 8), (vec![DONE], denied(1)));
+    assert!(this.layer.is_up(this.peer).unwrap());
+}
+
+#[test]
+fn memory_of_another_domain_is_refused_and_comes_back() {
+    let mut this = ByHand::up();
+    let mut alien = this.side.pd.register(vec![0; 64]).unwrap().1;
+    let foreign = Why::Refused(Error::ForeignDomain { of: alien.pd(), domain: this.pd.id() });
+    let refused = this.layer.send(this.peer, Memory::Slice(alien), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), foreign);
+    let Memory::Slice(back) = refused.into_inner() else { panic!("another kind") };
+    let refused = this.layer.recv(Memory::Slice(back), Token(1)).unwrap_err();
+    assert_eq!(refused.error(), foreign);
+    let Memory::Slice(back) = refused.into_inner() else { panic!("another kind") };
+    alien = back;
+    assert_eq!(alien.len(), 64);
+    assert!(this.turns().1.is_empty());
 }
