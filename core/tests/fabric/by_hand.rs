@@ -2,41 +2,39 @@
 
 use efa_core::connect::{Side, connect_of, introduce};
 use efa_core::fabric::efa::packet::inspect;
-use efa_core::fabric::{BadPacket, Denied, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
-use efa_core::flags::Access;
-use efa_core::memory::ByMessages;
+use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
 use efa_core::qp::{Depth, InitAttr, RnrRetry, RtsAttr, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
-use efa_core::wire::{Hello, Window};
+use efa_core::wire::Hello;
 use efa_core::work;
-use efa_core::{Context, Error, ProtectionDomain, Qkey, SetRnrRetry, Token};
+use efa_core::{Context, ProtectionDomain, Qkey, SetRnrRetry, Token};
 
 use super::payload;
-use super::two::{Happened, Layer, PACKET, pages};
+use super::two::{Happened, Layer, PACKET};
 
 const HELLO: u8 = 1;
 const CREDIT: u8 = 2;
 const EAGER: u8 = 3;
-const LONG: u8 = 5;
-const PUT: u8 = 6;
-const GET: u8 = 7;
-const CLEAR: u8 = 8;
-const DATA: u8 = 9;
-const DONE: u8 = 10;
-const FINISH: u8 = 11;
+pub(super) const LONG: u8 = 5;
+pub(super) const PUT: u8 = 6;
+pub(super) const GET: u8 = 7;
+pub(super) const CLEAR: u8 = 8;
+pub(super) const DATA: u8 = 9;
+pub(super) const DONE: u8 = 10;
+pub(super) const FINISH: u8 = 11;
 
-struct ByHand {
-    layer: Layer<SendOnly>,
-    peer: PeerId,
-    ctx: Context<SoftDevice>,
-    pd: ProtectionDomain<SoftDevice>,
-    side: Side<SoftDevice, SendOnly>,
+pub(super) struct ByHand {
+    pub(super) layer: Layer<SendOnly>,
+    pub(super) peer: PeerId,
+    pub(super) ctx: Context<SoftDevice>,
+    pub(super) pd: ProtectionDomain<SoftDevice>,
+    pub(super) side: Side<SoftDevice, SendOnly>,
     /// This side's life, and the layer's.
     own: u64,
     life: u64,
     now: u64,
     /// The packet that arrived last.
-    last: Vec<u8>,
+    pub(super) last: Vec<u8>,
 }
 
 fn by_hand() -> ByHand {
@@ -57,7 +55,7 @@ fn by_hand() -> ByHand {
 
 impl ByHand {
     /// The layer's events of a millisecond, and the kinds of the packets that came of it.
-    fn turns(&mut self) -> (Vec<Happened>, Vec<u8>) {
+    pub(super) fn turns(&mut self) -> (Vec<Happened>, Vec<u8>) {
         let (mut events, mut kinds) = (Vec::new(), Vec::new());
         for _ in 0..1000 {
             self.now += 1;
@@ -70,14 +68,14 @@ impl ByHand {
         (events, kinds)
     }
 
-    fn send(&mut self, packet: &[u8]) -> (Vec<Happened>, Vec<u8>) {
+    pub(super) fn send(&mut self, packet: &[u8]) -> (Vec<Happened>, Vec<u8>) {
         let packet = self.side.pd.register(packet.to_vec()).unwrap().1;
         self.side.endpoint.post(self.side.peer.send(packet), Token(1)).unwrap();
         self.turns()
     }
 
     /// A header, of the place that the layer gave this side.
-    fn header(&self, kind: u8, place: u16) -> Vec<u8> {
+    pub(super) fn header(&self, kind: u8, place: u16) -> Vec<u8> {
         let mut header = vec![0xEF, 1, kind, 0];
         header.extend(place.to_be_bytes());
         header.extend([0; 2]);
@@ -99,7 +97,7 @@ impl ByHand {
         hello
     }
 
-    fn eager(&self, sequence: u32, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn eager(&self, sequence: u32, payload: &[u8]) -> Vec<u8> {
         let mut eager = self.header(EAGER, 0);
         eager.extend(sequence.to_be_bytes());
         eager.extend(payload);
@@ -107,20 +105,20 @@ impl ByHand {
     }
 
     /// A packet of that operation.
-    fn of(&self, kind: u8, operation: u32, rest: &[u8]) -> Vec<u8> {
+    pub(super) fn of(&self, kind: u8, operation: u32, rest: &[u8]) -> Vec<u8> {
         let mut packet = self.header(kind, 0);
         packet.extend(operation.to_be_bytes());
         packet.extend(rest);
         packet
     }
 
-    fn data(&self, to: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn data(&self, to: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
         self.of(DATA, to, &[&[0; 4], &offset.to_be_bytes()[..], payload].concat())
     }
 
     /// Breaks the protocol by a packet.
     #[track_caller]
-    fn breaks(mut self, packet: &[u8]) -> Violation {
+    pub(super) fn breaks(mut self, packet: &[u8]) -> Violation {
         let (events, _) = self.send(packet);
         let lost = events.iter().find_map(|event| match event {
             Event::Lost { why: Why::Violation(violation), .. } => Some(*violation),
@@ -130,7 +128,7 @@ impl ByHand {
     }
 
     /// One that asks to send a message of so many bytes, for which there is a receive: what it is told to call it.
-    fn sending(len: usize) -> (Self, u32) {
+    pub(super) fn sending(len: usize) -> (Self, u32) {
         let mut this = Self::up();
         this.layer.recv(Memory::Plain(vec![0; len]), Token(1)).unwrap();
         let long = this.of(LONG, 0, &[&77_u32.to_be_bytes(), &(len as u64).to_be_bytes()[..], &[0; 40]].concat());
@@ -144,7 +142,7 @@ impl ByHand {
         (this, to)
     }
 
-    fn up() -> Self {
+    pub(super) fn up() -> Self {
         let mut this = by_hand();
         let (events, kinds) = this.send(&this.hello());
         assert!(matches!(&events[..], [Event::Up(peer)] if *peer == this.peer), "{events:?}");
@@ -334,163 +332,4 @@ fn an_endpoint_says_what_it_is_and_what_a_peer_costs() {
     assert_eq!(this.turns().1, [EAGER]);
     this.layer.send(this.peer, Memory::Plain(payload(1, PACKET - 19)), Token(2)).unwrap();
     assert_eq!(this.turns().1, [4, 4], "segments");
-}
-
-#[test]
-fn what_is_of_no_operation_breaks_the_protocol() {
-    for (kind, rest) in [(CLEAR, 52), (DATA, 12), (DONE, 4), (FINISH, 4)] {
-        let this = ByHand::up();
-        let packet = this.of(kind, 7, &vec![0; rest]);
-        assert_eq!(this.breaks(&packet), Violation::UnknownOperation(7), "{kind}");
-    }
-}
-
-#[test]
-fn data_is_taken_where_it_was_cleared_and_no_more_of_it_than_is_missing() {
-    let (piece, len) = (PACKET - 32, (PACKET - 32) * 3 / 2);
-    let message = payload(3, len);
-    let (mut this, to) = ByHand::sending(len);
-    let (events, kinds) = this.send(&this.data(to, 0, &message[..piece]));
-    assert_eq!((events.len(), kinds.len()), (0, 0));
-    let (events, kinds) = this.send(&this.data(to, piece as u64, &message[piece..]));
-    let [Event::Received { len: told, target: Memory::Plain(bytes), .. }] = &events[..] else { panic!("{events:?}") };
-    assert!(*told == len && *bytes == message);
-    assert_eq!((kinds, &this.last[16..24]), (vec![DONE], &[0, 0, 0, 77, 0, 0, 0, 0][..]));
-    // It is over.
-    let more = this.data(to, 0, &[1]);
-    assert_eq!(this.breaks(&more), Violation::UnknownOperation(to));
-
-    let within = len as u64;
-    for (offset, bytes) in [(within, 1), (within - 1, 2), (u64::MAX, 1)] {
-        let (this, to) = ByHand::sending(len);
-        let beyond = this.data(to, offset, &vec![1; bytes]);
-        assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: bytes as u64, within });
-    }
-    let (mut this, to) = ByHand::sending(len);
-    let first = this.data(to, 0, &message[..piece]);
-    assert!(this.send(&first).0.is_empty());
-    assert_eq!(this.breaks(&first), Violation::Beyond { offset: 0, len: piece as u64, within });
-    // It did not write, since nothing was granted.
-    let (this, to) = ByHand::sending(len);
-    let finish = this.of(FINISH, to, &[0; 4]);
-    assert_eq!(this.breaks(&finish), Violation::UnknownOperation(to));
-}
-
-#[test]
-fn a_message_goes_as_far_as_it_was_cleared_and_is_over_when_its_receiver_has_all_or_denies_it() {
-    let (len, piece) = (6 * PACKET, PACKET - 32);
-    let message = payload(5, len);
-    let asking = || {
-        let mut this = ByHand::up();
-        this.layer.send(this.peer, Memory::Plain(message.clone()), Token(8)).unwrap();
-        let (events, kinds) = this.turns();
-        assert_eq!((events.len(), &kinds[..]), (0, &[LONG][..]));
-        assert_eq!(this.last[24..32], (len as u64).to_be_bytes());
-        let id = u32::from_be_bytes(this.last[20..24].try_into().unwrap());
-        (this, id)
-    };
-    let clear = |this: &ByHand, id, upto: usize| {
-        this.of(CLEAR, id, &[&5_u32.to_be_bytes(), &(upto as u64).to_be_bytes()[..], &[0; 40]].concat())
-    };
-    let done = |this: &ByHand, id, status: u32| this.of(DONE, id, &status.to_be_bytes());
-
-    let (mut this, id) = asking();
-    let (events, kinds) = this.send(&clear(&this, id, piece));
-    assert_eq!((events.len(), &kinds[..]), (0, &[DATA][..]));
-    assert_eq!((&this.last[16..20], &this.last[32..]), (&5_u32.to_be_bytes()[..], &message[..piece]));
-    let (events, kinds) = this.send(&clear(&this, id, len));
-    assert_eq!((events.len(), kinds), (0, vec![DATA; 6]));
-    assert_eq!(this.last[24..32], ((6 * piece) as u64).to_be_bytes());
-    assert_eq!(this.last[32..], message[6 * piece..]);
-    let (events, _) = this.send(&done(&this, id, 0));
-    assert!(matches!(&events[..], [Event::Sent { token: Token(8), .. }]), "{events:?}");
-    let again = done(&this, id, 0);
-    assert_eq!(this.breaks(&again), Violation::UnknownOperation(id));
-
-    let (this, id) = asking();
-    let beyond = clear(&this, id, len + 1);
-    let (offset, within) = (len as u64 + 1, len as u64);
-    assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: 0, within });
-    let (this, id) = asking();
-    let other = clear(&this, id ^ 1 << 16, len);
-    assert_eq!(this.breaks(&other), Violation::UnknownOperation(id ^ 1 << 16));
-    // It has not even all that it cleared.
-    let (mut this, id) = asking();
-    assert_eq!(this.send(&clear(&this, id, piece)).1, [DATA]);
-    let early = done(&this, id, 0);
-    assert_eq!(this.breaks(&early), Violation::UnknownOperation(id));
-    let (mut this, id) = asking();
-    assert_eq!(this.send(&clear(&this, id, piece)).1, [DATA]);
-    let (events, _) = this.send(&done(&this, id, 4));
-    let [Event::Failed { token: Token(8), why: Why::Denied(Denied::Failed), .. }] = &events[..] else {
-        panic!("{events:?}")
-    };
-    assert_eq!(this.layer.is_up(this.peer), Ok(true));
-}
-
-#[test]
-fn what_is_asked_of_a_window_is_done_within_it_and_as_it_was_opened() {
-    let mut this = ByHand::up();
-    let exposed = this.pd.expose(pages(&[0; 64]), this.ctx.require::<ByMessages>().unwrap()).unwrap();
-    let open = |this: &mut ByHand, access| {
-        let window = this.layer.open(exposed.part(0..64).unwrap(), access).unwrap();
-        (window, Window::parse(this.layer.describe(window).unwrap().as_bytes()).unwrap().id)
-    };
-    let (to_write, written) = open(&mut this, Access::REMOTE_WRITE);
-    let (_, read) = open(&mut this, Access::REMOTE_READ);
-    let ask = |this: &mut ByHand, kind, window, offset: u64, total: u64| {
-        let grant: &[u8] = if kind == PUT { &[0; 40] } else { &[] };
-        let rest = [&77_u32.to_be_bytes(), &offset.to_be_bytes()[..], &total.to_be_bytes(), grant].concat();
-        let (events, kinds) = this.send(&this.of(kind, window, &rest));
-        assert!(events.is_empty(), "{events:?}");
-        (kinds, this.last[20..24].to_vec())
-    };
-    let denied = |number: u32| number.to_be_bytes().to_vec();
-    for (window, offset, total, status) in [
-        (written ^ 1 << 16, 0, 8, 1),
-        (written, 60, 5, 2),
-        (written, u64::MAX, 1, 2),
-        (written, 0, u64::MAX, 2),
-        (read, 0, 8, 3),
-    ] {
-        assert_eq!(
-            ask(&mut this, PUT, window, offset, total),
-            (vec![DONE], denied(status)),
-            "{window} {offset} {total}"
-        );
-    }
-    for (window, offset, total, status) in [(read ^ 1 << 16, 0, 8, 1), (read, 60, 5, 2), (written, 0, 8, 3)] {
-        assert_eq!(
-            ask(&mut this, GET, window, offset, total),
-            (vec![FINISH], denied(status)),
-            "{window} {offset} {total}"
-        );
-    }
-    let (kinds, name) = ask(&mut this, PUT, written, 8, 56);
-    assert_eq!(kinds, [CLEAR]);
-    let bytes = payload(1, 56);
-    let (_, kinds) = this.send(&this.data(u32::from_be_bytes(name.try_into().unwrap()), 0, &bytes));
-    assert_eq!((kinds, &this.last[16..24]), (vec![DONE], &[0, 0, 0, 77, 0, 0, 0, 0][..]));
-    assert_eq!(ask(&mut this, GET, read, 4, 16).0, [DATA]);
-    assert_eq!((&this.last[16..20], &this.last[32..36]), (&77_u32.to_be_bytes()[..], &[0; 4][..]));
-    assert_eq!(this.last[36..], bytes[..12]);
-    this.layer.shut(to_write).unwrap();
-    assert_eq!(ask(&mut this, PUT, written, 0, 8), (vec![DONE], denied(1)));
-    assert!(this.layer.is_up(this.peer).unwrap());
-}
-
-#[test]
-fn memory_of_another_domain_is_refused_and_comes_back() {
-    let mut this = ByHand::up();
-    let mut alien = this.side.pd.register(vec![0; 64]).unwrap().1;
-    let foreign = Why::Refused(Error::ForeignDomain { of: alien.pd(), domain: this.pd.id() });
-    let refused = this.layer.send(this.peer, Memory::Slice(alien), Token(1)).unwrap_err();
-    assert_eq!(refused.error(), foreign);
-    let Memory::Slice(back) = refused.into_inner() else { panic!("another kind") };
-    let refused = this.layer.recv(Memory::Slice(back), Token(1)).unwrap_err();
-    assert_eq!(refused.error(), foreign);
-    let Memory::Slice(back) = refused.into_inner() else { panic!("another kind") };
-    alien = back;
-    assert_eq!(alien.len(), 64);
-    assert!(this.turns().1.is_empty());
 }

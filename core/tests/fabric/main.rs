@@ -5,6 +5,7 @@
 mod by_hand;
 mod direct;
 mod messages;
+mod operations;
 mod ordeal;
 mod remote;
 mod two;
