@@ -45,7 +45,7 @@ class Peer:
         self.shared_mr = efa.reg_tensor(self.pd, self.shared, access)
         self.post_recv()
 
-        self.stream = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self.stream = socket.create_connection(("127.0.0.1", port), timeout=120)
         self.lines = self.stream.makefile("rb")
         self.stream.sendall(b"w" if writes else b"r")
         self.stream.sendall(efa.local_endpoint_info(self.qp, qkey=QKEY).to_bytes())
