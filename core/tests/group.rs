@@ -480,8 +480,10 @@ fn r20_members_whose_numbers_differ_by_the_groups_size_are_not_taken_for_one_ano
             }
         }
         group.member(from).unwrap().post(to.send_empty(), Token(2)).unwrap();
-        let mut told: Vec<_> =
-            (0..10_000).filter_map(|_| group.poll()).map(|(whose, event)| (whose == from, event)).collect();
+        let mut told: Vec<_> = (0..if cfg!(miri) { 50 } else { 10_000 })
+            .filter_map(|_| group.poll())
+            .map(|(whose, event)| (whose == from, event))
+            .collect();
         told.sort_by_key(|(sender, _)| *sender);
         assert!(matches!(&told[..], [(false, Event::Received(_)), (true, Event::Sent(_))]), "{told:?}");
     }
