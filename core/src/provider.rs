@@ -79,7 +79,7 @@ pub unsafe trait Provider: Clone + Send + Sync + 'static {
     /// [`Provider::HAS_CQ_DOORBELL`]. The last 16 bits are what a doorbell takes. Never blocks.
     #[inline(always)]
     fn consumed(&self, _cq: &Self::Cq, _consumed: u32) {}
-    /// A completion queue's ring is about to be read: it is to be filled. Never blocks.
+    /// Of a completion queue's ring all was read, or is about to be: it is to be filled. Never blocks.
     #[inline(always)]
     fn collect(&self, _cq: &Self::Cq) {}
 

@@ -94,9 +94,7 @@ mod tests {
 
     #[test]
     fn no_handle_is_counted_of_an_address_handle_that_is_going_or_has_too_many() {
-        /// # Safety
-        /// None is needed: it does nothing.
-        unsafe fn keep(_: NonNull<AhObject>) {}
+        fn keep(_: NonNull<AhObject>) {}
         let object = AhObject::new(AhAttr { ahn: Ahn(3), gid: Gid([1; 16]), pd: PdId::unique().unwrap() }, keep);
         for (handles, more) in [(0, false), (1, true), (usize::MAX / 2 - 1, true), (usize::MAX / 2, false)] {
             object.handles.store(handles, Ordering::Relaxed);

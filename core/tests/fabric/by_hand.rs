@@ -15,6 +15,7 @@ use super::two::{Happened, Layer, PACKET};
 const HELLO: u8 = 1;
 const CREDIT: u8 = 2;
 const EAGER: u8 = 3;
+const SEGMENT: u8 = 4;
 pub(super) const LONG: u8 = 5;
 pub(super) const PUT: u8 = 6;
 pub(super) const GET: u8 = 7;
@@ -246,6 +247,18 @@ fn messages_that_are_early_wait_in_their_slots_and_are_told_in_their_order() {
     this.layer.remove(this.peer);
     assert!(matches!(&this.turns().0[..], [Event::Lost { why: Why::Removed, .. }]));
     assert_eq!(this.layer.is_up(this.peer), Err(Why::UnknownPeer));
+}
+
+#[test]
+fn a_peer_that_sends_more_than_it_has_credits_for_breaks_the_protocol() {
+    let mut this = ByHand::up();
+    // None of them has a receive, or is next, so each stays in its slot.
+    for sequence in 1..64 {
+        assert!(this.send(&this.eager(sequence, b"early")).0.is_empty());
+    }
+    let segment = this.of(SEGMENT, 1, &[0; 8]);
+    assert!(this.send(&segment).0.is_empty());
+    assert_eq!(this.breaks(&segment), Violation::Credits);
 }
 
 #[test]
