@@ -41,6 +41,7 @@ assert_not_impl_any!(Group<SoftDevice, Srd, 4>: Clone, Copy);
 assert_not_impl_any!(Member<'static, SoftDevice, Srd>: Clone, Copy, DerefMut);
 assert_impl_all!(Group<SoftDevice, Srd, 4>: Send);
 assert_impl_all!(MemberId: Copy, Send, Sync);
+assert_impl_all!(Batch<'static, SoftDevice, Srd>: Send, Sync);
 
 // R30: what is on a channel is as any other, and moves to the thread that sleeps; channels are shared.
 assert_impl_all!(QueuePair<Notified<SoftDevice>, Rts, Srd>: Send, Sync);

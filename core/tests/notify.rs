@@ -165,39 +165,6 @@ fn r30_a_group_is_armed_as_a_whole() {
     }
 }
 
-#[test]
-fn r30_a_batch_that_was_forgotten_goes_out_before_the_arming_also_if_something_is_found_after_it() {
-    let mut stage = stage();
-    let (to_sender, _) = introduce(&stage.waiting, &stage.sender).unwrap();
-    stage.sender.post_recv(zeros(&stage.pd, 8), Token(1)).unwrap();
-    stage.arrive(2);
-    let mut batch = stage.waiting.batch();
-    batch.push(to_sender.send_empty(), Token(3)).unwrap();
-    std::mem::forget(batch);
-    assert!(matches!(stage.waiting.arm(), Ok(Some(Event::Received(_)))));
-    stage.turns();
-    assert!(matches!(stage.sender.poll(), Some(Event::Received(_))));
-    assert!(matches!(stage.waiting.poll(), Some(Event::Sent(done)) if done.token == Token(3)));
-
-    let mut group: Group<_, Srd, 2> =
-        stage.pd.on_channel(&stage.channel).group(stage.ctx.require().unwrap(), 64).unwrap();
-    let member = group.endpoint(Depth::new(4, 4)).unwrap();
-    let (to_sender, to_member) = introduce(group.queue_pair(member).unwrap(), &stage.sender).unwrap();
-    group.member(member).unwrap().post_recv(zeros(&stage.pd, 8), Token(4)).unwrap();
-    stage.sender.post_recv(zeros(&stage.pd, 8), Token(5)).unwrap();
-    stage.sender.post(to_member.send_empty(), Token(6)).unwrap();
-    stage.turns();
-    assert!(matches!(stage.sender.poll(), Some(Event::Sent(_))));
-    let mut lent = group.member(member).unwrap();
-    let mut batch = lent.batch();
-    batch.push(to_sender.send_empty(), Token(7)).unwrap();
-    std::mem::forget(batch);
-    assert!(matches!(group.arm(), Ok(Some((_, Event::Received(_))))));
-    stage.turns();
-    assert!(matches!(stage.sender.poll(), Some(Event::Received(_))));
-    assert!(matches!(group.poll(), Some((_, Event::Sent(done))) if done.token == Token(7)));
-}
-
 /// What a program and its peer may do between two sleeps.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -196,8 +196,6 @@ struct Stage {
     produced: [usize; 2],
     /// What the send doorbell was told last.
     rung: u32,
-    /// A batch was forgotten, and waits for whatever comes next.
-    forgotten: bool,
     tokens: u64,
     resolved: u64,
     reached: Reached,
@@ -232,8 +230,8 @@ fn stage(wide: bool, req_id_64: bool) -> (Stage, Endpoint<Puppet>) {
     let peer = peer(&qp);
     let model = Model { wide, life: req_id_64.then_some(0), ..Model::default() };
     let window = window(&peer);
-    let (produced, rung, forgotten, tokens, resolved, reached) = ([0; 2], 0, false, 0, 0, Reached::new());
-    (Stage { device, pd, peer, window, model, produced, rung, forgotten, tokens, resolved, reached }, qp)
+    let (produced, rung, tokens, resolved, reached) = ([0; 2], 0, 0, 0, Reached::new());
+    (Stage { device, pd, peer, window, model, produced, rung, tokens, resolved, reached }, qp)
 }
 
 fn peer(qp: &Endpoint<Puppet>) -> Peer<Mutual> {
@@ -259,11 +257,6 @@ impl Stage {
     fn step(&mut self, qp: &mut Endpoint<Puppet>, step: u8, input: &mut Input<'_>) {
         let step = step % 13;
         let before = self.tokens;
-        // A post that finds no room leaves it to the next poll.
-        let has_room = !self.model.failed && self.model.in_flight[0].len() < DEPTH;
-        if step <= 5 && has_room || step == 8 {
-            self.announced();
-        }
         match step {
             0 => {
                 let slice = self.slice(input);
@@ -324,13 +317,6 @@ impl Stage {
             self.rung = self.produced[0] as u32 & 0xFFFF;
         }
         assert_eq!(self.device.doorbells().0, self.rung);
-    }
-
-    /// What was forgotten goes out before anything else that is posted or moves the queue pair.
-    fn announced(&mut self) {
-        if std::mem::take(&mut self.forgotten) {
-            self.rung = self.produced[0] as u32 & 0xFFFF;
-        }
     }
 
     fn slice(&self, input: &mut Input<'_>) -> Slice {
@@ -418,8 +404,9 @@ impl Stage {
         match end {
             0 => {
                 assert_eq!(batch.submit(), staged.len());
-                self.forgotten = !staged.is_empty();
-                self.announced();
+                if !staged.is_empty() {
+                    self.rung = self.produced[0] as u32 & 0xFFFF;
+                }
             }
             1 => {
                 let mut back = Vec::new();
@@ -434,7 +421,8 @@ impl Stage {
             }
             _ => {
                 std::mem::forget(batch);
-                self.forgotten = !staged.is_empty();
+                // In flight as far as the queue pair knows, and none of it in the ring.
+                self.produced[0] -= staged.len();
             }
         }
     }
@@ -491,10 +479,6 @@ impl Stage {
         let (event, expected) = (qp.poll().map(seen), self.model.poll());
         assert_eq!(event, expected);
         assert_eq!((qp.stats().stale, qp.stats().flushed), (self.model.stale, self.model.flushed));
-        // What finds something leaves it.
-        if event.is_none() {
-            self.announced();
-        }
         assert_eq!(self.device.doorbells().0, self.rung);
         self.count(event.as_ref());
     }
@@ -545,7 +529,6 @@ impl Stage {
             entries.clear();
         }
         self.reached.insert(if self.model.failed { "a failed queue restarted" } else { "a restart" });
-        self.announced();
         (self.model.failed, self.model.cause, self.produced) = (false, None, [0; 2]);
         let mut qp = qp.error().unwrap().reset().unwrap().prepare().unwrap();
         self.poll(&mut qp);

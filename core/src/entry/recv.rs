@@ -37,5 +37,5 @@ pub mod descriptor_flags {
 /// stands 16 bits higher.
 #[inline(always)]
 pub(crate) fn tail(length_and_key: Quad) -> Quad {
-    length_and_key.wrapping_add((length_and_key & 0xFFFF) * 0xFFFF)
+    (length_and_key >> 16 | length_and_key & 0xFFFF) << 16
 }

@@ -8,7 +8,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use super::{Coherent, ExposedPart, Frozen, Mr, MrObject, Opaque, Slice, View, Visible};
+use super::{Coherent, ExposedPart, Frozen, Mr, MrObject, Opaque, Slice, View};
 use crate::entry::Quad;
 
 /// What an operation was given and its completion gives back.
@@ -64,7 +64,15 @@ impl Buffers {
     /// The slice of an operation that had one buffer; of two, the first, and the second is dropped.
     #[inline]
     pub fn into_slice(self) -> Option<Slice> {
-        if self.tag == Tag::one(BufferKind::SLICE) { self.into_slice_of::<Visible>() } else { self.into_first_slice() }
+        let this = ManuallyDrop::new(self);
+        // Raw until the end: two ways to a slice would meet in memory.
+        let raw = if this.tag == Tag::one(BufferKind::SLICE) {
+            this.raw[0]
+        } else {
+            ManuallyDrop::into_inner(this).into_first_slice()?.into_raw()
+        };
+        // SAFETY: as in `take`, and nothing else is dropped; or just made of a slice.
+        Some(unsafe { raw.into_slice() })
     }
 
     /// Apart, or its registers are saved where nothing of it is needed.

@@ -57,8 +57,6 @@ pub struct Group<P: Provider, K: QpKind, const N: usize> {
     reserved: u32,
     /// Completions of queue pairs that left which may still be in the queue.
     left_over: u32,
-    /// The member that was lent out last: it may have forgotten a batch.
-    lent: usize,
     stale: u32,
     by_calls: bool,
     /// After the members, which name it, and the ring over it.
@@ -104,7 +102,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             capacity: ring.entries,
             reserved: 0,
             left_over: 0,
-            lent: 0,
             stale: 0,
             by_calls: by_calls(provider),
             cq,
@@ -169,8 +166,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     /// [`Error::NotAMember`], or [`Error::WrongState`] if it is not in RTS.
     #[inline]
     pub fn member(&mut self, member: MemberId) -> Result<Member<'_, P, K>, Error> {
-        self.announce_forgotten();
-        self.lent = member.index.into();
         match &mut self.place_mut(member)?.qp {
             AnyQueuePair::Rts(qp) => Ok(Member { qp }),
             other => Err(Error::WrongState { state: other.state() }),
@@ -242,7 +237,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
             return self.look_again();
         }
         self.left_over = 0;
-        self.announce_forgotten();
         None
     }
 
@@ -256,7 +250,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
 
     /// What is in its completion queue now that it seemed to be empty.
     fn collected(&mut self) -> Option<Consumed> {
-        self.announce_forgotten();
         self.collect();
         let next = self.queue.next();
         if next.is_none() {
@@ -302,7 +295,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
         P: Arms,
     {
         // As a queue pair of its own does.
-        self.announce_forgotten();
         self.provider.arm_cq(&self.cq, self.queue.consumed())?;
         Ok(self.poll())
     }
@@ -446,14 +438,6 @@ impl<P: Provider, K: QpKind, const N: usize> Group<P, K, N> {
     fn place_mut(&mut self, member: MemberId) -> Result<&mut Place<P, K>, Error> {
         let place = self.members.get_mut(usize::from(member.index)).and_then(Option::as_mut);
         place.filter(|place| place.qp.inner().identity.id == member.id).ok_or(Error::NotAMember)
-    }
-
-    /// A batch that was forgotten on the member lent last goes out, or what waits for it would wait for ever.
-    #[inline]
-    fn announce_forgotten(&mut self) {
-        if let Some(Some(place)) = self.members.get_mut(self.lent) {
-            place.qp.inner_mut().announce_forgotten();
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Depth, EntrySize, QpAttr, QpKind, QpState, QpType};
 use crate::error::Limit;
 use crate::memory::Buffers;
 use crate::provider::{Provider, QpInit};
-use crate::ring::{Finished, RecvQueue, SendQueue};
+use crate::ring::{Finished, Place, RecvQueue, SendQueue};
 use crate::work::{Event, Failure, Stats};
 use crate::{Arms, Caps, DataPath, Error, Incarnation, Limits, PdId, Qkey, Qpn, Token, id};
 
@@ -31,6 +31,8 @@ pub(crate) struct Inner<P: Provider> {
     pub(crate) provider: P,
     pub(crate) cause: Option<Failure>,
     pub(crate) stats: Stats,
+    /// Whether operations go by a library's calls.
+    by_calls: bool,
     destroyed: bool,
     handles: ManuallyDrop<Handles<P>>,
 }
@@ -106,10 +108,7 @@ impl<P: Provider> Inner<P> {
         // SAFETY: by the provider's contract ring and doorbell are this queue pair's alone and valid until it is
         // destroyed, after which they are not used, and slots while its handle lives, which `Handles` keeps longer than
         // this.
-        let mut send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
-        if by_calls(provider) {
-            send.go_by_calls();
-        }
+        let send = unsafe { SendQueue::new(&queues.send, queues.generation, id) };
         // SAFETY: likewise.
         let recv = unsafe { RecvQueue::new(&queues.recv, queues.generation) };
         let (send_ring, recv_ring) = (provider.completions(&send_cq), provider.completions(&recv_cq));
@@ -143,6 +142,7 @@ impl<P: Provider> Inner<P> {
             provider: provider.clone(),
             cause: None,
             stats: Stats::default(),
+            by_calls: by_calls(provider),
             destroyed: false,
             handles: ManuallyDrop::new(Handles { qp, send: send_cq, recv: recv_cq, pd: pd.clone() }),
         };
@@ -163,7 +163,7 @@ impl<P: Provider> Inner<P> {
     /// Whether operations go by a library's calls.
     #[inline(always)]
     pub(crate) fn goes_by_calls(&self) -> bool {
-        P::BY_CALLS && self.send.is_by_calls()
+        P::BY_CALLS && self.by_calls
     }
 
     /// Hands on what was announced, where that takes calls.
@@ -183,27 +183,14 @@ impl<P: Provider> Inner<P> {
     /// Announces the one operation that was written.
     #[inline(always)]
     pub(crate) fn announce_one(&mut self) {
-        if self.send.is_by_itself() { self.send.announce() } else { self.announce_one_and_more() }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn announce_one_and_more(&mut self) {
-        self.send.announce_last();
+        self.send.announce();
         self.hand_on();
     }
 
-    /// Announces the operations that were staged.
+    /// Announces the operations of a batch, which end at `place`.
     #[inline(always)]
-    pub(crate) fn announce_staged(&mut self) {
-        self.send.announce_staged();
-        self.hand_on();
-    }
-
-    /// Announces the receives that were staged.
-    #[inline(always)]
-    pub(crate) fn announce_recvs(&mut self) {
-        self.recv.announce();
+    pub(crate) fn announce_to(&mut self, place: Place, count: u16) {
+        self.send.announce_to(place, count);
         self.hand_on();
     }
 
@@ -240,8 +227,6 @@ impl<P: Provider> Inner<P> {
     where
         P: Arms,
     {
-        // Not only when the poll after it finds nothing: what a library refuses of it completes without an event.
-        self.announce_forgotten();
         let Completions { send, recv, are, .. } = &mut self.completions;
         if *are == Are::Two {
             self.provider.arm_cq(&self.handles.send, send.consumed())?;
@@ -253,8 +238,6 @@ impl<P: Provider> Inner<P> {
     }
 
     pub(crate) fn modify(&mut self, attr: &QpAttr) -> Result<(), Error> {
-        // The device completes only what it was told of.
-        self.announce_forgotten();
         self.provider.modify_qp(&mut self.handles.qp, attr)
     }
 

@@ -18,8 +18,8 @@ mod slots;
 mod word;
 
 pub(crate) use completion::{CompletionQueue, Consumed, Entry, Rest, Seen, Serves, Taken};
-pub(crate) use recv::{RecvPlace, RecvQueue};
-pub(crate) use send::{SendParts, SendQueue};
+pub(crate) use recv::{RecvPlace, RecvQueue, Written};
+pub(crate) use send::{Place, SendParts, SendQueue, TakenBack};
 pub use slots::Slot;
 pub(crate) use slots::{Finished, InFlight, Slots};
 #[cfg(feature = "soft")]

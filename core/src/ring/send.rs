@@ -19,39 +19,45 @@ use crate::provider::SendRing;
 /// (R20). libefa puts the caller's own id into all 64 bits there, and so has no generation to check.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// The next entry.
-    next: NonNull<AtomicWord>,
-    /// The first one, and behind the last one.
-    base: NonNull<AtomicWord>,
-    end: NonNull<AtomicWord>,
-    /// Entries produced since the queue pair was made, of which 16 bits count: what the doorbell is told.
-    producer: u16,
-    /// The bits that every entry has, among them the request id's generation, and the phase, which flips at the wrap.
-    control: Quad,
-    /// Whether that phase is 1, as it is in every second round.
-    odd: bool,
-    /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
-    life: Quad,
+    place: Place,
+    ring: Ring,
     slots: Slots,
-    /// What is to be seen to beside the ring: [`OPEN`], [`BY_CALLS`].
-    beside: u8,
-    /// What `producer` is once one doorbell can announce no more of it.
-    batch_end: u16,
-    /// The slot of its first entry.
-    first: u16,
+    /// Entries announced since the queue pair was made, of which the doorbell is told 16 bits. Of 32, as the compiler loads as
+    /// many, and after a store of fewer the processor waits.
+    producer: u32,
     max_batch: u16,
     doorbell: NonNull<AtomicU32>,
     /// Whether the device failed this queue: it then looks full.
     failed: bool,
 }
 
+/// Where the next entry goes. A batch has its own, which becomes the queue's when it is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    next: NonNull<AtomicWord>,
+    /// The bits that every entry has, among them the request id's generation, and the phase, which flips at the wrap.
+    control: Quad,
+}
+
+/// What the entries of a queue have in common.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    /// The first one, and behind the last one.
+    base: NonNull<AtomicWord>,
+    end: NonNull<AtomicWord>,
+    /// The upper 48 bits of every request id, at their place in an entry; 0 where request ids have 16 bits.
+    life: Quad,
+}
+
+const PHASE: Quad = control(0, control2::PHASE);
+
 // SAFETY: the ring and the doorbell are this queue's alone on this side, and atomic.
 unsafe impl Send for SendQueue {}
 
-/// A batch was begun, and neither announced nor taken back.
-const OPEN: u8 = 1;
-/// Operations go by a library's calls.
-const BY_CALLS: u8 = 2;
+// SAFETY: it is used with its queue alone, through `&mut`, and says where; the ring is atomic.
+unsafe impl Send for Place {}
+// SAFETY: shared, it does nothing.
+unsafe impl Sync for Place {}
 
 /// An entry without request id, phase and fixed bits, and the buffers that it names.
 pub(crate) struct SendParts<'p, D> {
@@ -96,19 +102,17 @@ impl SendQueue {
         // SAFETY: `depth` slots of this queue's, by the caller's word.
         let slots = unsafe { Slots::new(ring.slots, ring.depth, generation) };
         let words = ring.depth as usize * usize::from(ring.entry_size) / 8 * WORDS_PER_QUAD;
-        Self {
-            next: ring.entries,
+        let entries = Ring {
             base: ring.entries,
             // SAFETY: the ring has so many words, by the caller's word.
             end: unsafe { ring.entries.add(words) },
-            producer: 0,
-            control: control_bits(&slots, false),
-            odd: false,
             life: if ring.req_id_64 { req_id_ex(life) } else { 0 },
+        };
+        Self {
+            place: entries.start(&slots),
+            ring: entries,
             slots,
-            beside: 0,
-            batch_end: 0,
-            first: 0,
+            producer: 0,
             max_batch: ring.max_batch,
             doorbell: ring.doorbell,
             failed: false,
@@ -121,41 +125,6 @@ impl SendQueue {
         self.slots.is_full()
     }
 
-    /// Whether one doorbell could announce no more.
-    #[inline(always)]
-    pub(crate) fn batch_is_full(&self) -> bool {
-        self.producer == self.batch_end
-    }
-
-    /// Whether a batch was begun, and neither announced nor taken back.
-    #[inline(always)]
-    pub(crate) fn batch_is_open(&self) -> bool {
-        self.beside & OPEN != 0
-    }
-
-    /// Whether operations go by a library's calls.
-    #[inline(always)]
-    pub(crate) fn is_by_calls(&self) -> bool {
-        self.beside & BY_CALLS != 0
-    }
-
-    /// Neither: what is written needs no more than its doorbell.
-    #[inline(always)]
-    pub(crate) fn is_by_itself(&self) -> bool {
-        self.beside == 0
-    }
-
-    /// From now on operations go by a library's calls.
-    pub(crate) fn go_by_calls(&mut self) {
-        self.beside |= BY_CALLS;
-    }
-
-    /// Entries of the batch that no doorbell has announced yet.
-    #[inline(always)]
-    pub(crate) fn staged(&self) -> u16 {
-        if self.batch_is_open() { self.producer.wrapping_sub(self.batch_end).wrapping_add(self.max_batch) } else { 0 }
-    }
-
     pub(crate) fn max_batch(&self) -> u16 {
         self.max_batch
     }
@@ -164,111 +133,76 @@ impl SendQueue {
         &self.slots
     }
 
-    /// Writes an entry that the doorbell has yet to announce, and records its buffers. The request id, the
-    /// phase and the fixed bits are added here. `false` if the queue is full: nothing happened, and the
-    /// buffers are still the caller's.
+    /// Writes an entry, which is then to be announced, and records its buffers. `false` if the queue is full: nothing
+    /// happened, and the buffers are still the caller's.
     #[inline(always)]
     pub(crate) fn write<D: AsRef<[Quad]>>(&mut self, token: u64, parts: SendParts<'_, D>) -> bool {
-        let Some(slot) = self.slots.vacant() else {
+        let Some(next) = self.ring.write(&self.place, &mut self.slots, token, parts) else {
             return false;
         };
-        // A copy, as stores through it could change it for all that the compiler knows.
-        let entry = self.next;
-        let store = |quad: usize, value: Quad| {
-            // SAFETY: below, a quad of the next entry, which is in the ring: one of its first four, or of the data behind
-            // them, which it has room for by `new`'s contract.
-            unsafe { store_quad(entry, quad, value) }
-        };
-        store(0, parts.first() | Quad::from(slot.index()) | self.control);
-        store(1, parts.second());
-        store(2, parts.third());
-        store(3, self.life);
-        let SendParts { op, data, tag, buffers, .. } = parts;
-        let data = data.as_ref();
-        for (nth, value) in data.iter().enumerate() {
-            store(4 + nth, *value);
-        }
-        // Last, when little else is held in registers.
-        slot.begin(token, op, tag, buffers);
-        self.producer = self.producer.wrapping_add(1);
-        // SAFETY: from an entry of the ring, which has that size by `new`'s contract, to the next, or to the ring's end.
-        self.next = unsafe { entry.add((4 + data.len()) * WORDS_PER_QUAD) };
-        if self.next == self.end {
+        self.place.next = next;
+        if next == self.ring.end {
             self.wrap();
         }
         true
     }
 
-    /// To the first entry, in the other phase. Apart, or the compiler makes conditional moves of it.
+    /// To the first entry, in the phase of the round that begins there: as many entries were announced before it, but the last
+    /// one. Made from their number, or the control bits would take a register until here.
     #[cold]
-    fn wrap(&mut self) {
-        self.next = self.base;
-        self.flip();
-    }
-
-    /// To the other phase. Made anew, or the control bits would take a register until here.
     #[inline(always)]
-    fn flip(&mut self) {
-        self.odd = !self.odd;
-        self.control = control_bits(&self.slots, self.odd);
+    fn wrap(&mut self) {
+        self.place = self.ring.start(&self.slots);
+        if self.producer.wrapping_add(1) & self.slots.depth() != 0 {
+            self.place.control |= PHASE;
+        }
     }
 
-    /// Begins a batch, before which none is staged.
-    pub(crate) fn begin_batch(&mut self) {
-        self.first = self.slots.next();
-        self.beside |= OPEN;
-        self.batch_end = self.producer.wrapping_add(self.max_batch);
+    /// As [`SendQueue::write`], at a place that is not this queue's yet.
+    #[inline(always)]
+    pub(crate) fn write_at<D: AsRef<[Quad]>>(
+        &mut self,
+        place: &mut Place,
+        token: u64,
+        parts: SendParts<'_, D>,
+    ) -> bool {
+        let Some(next) = self.ring.write(place, &mut self.slots, token, parts) else {
+            return false;
+        };
+        place.next = next;
+        if next == self.ring.end {
+            *place = self.ring.wrapped(*place);
+        }
+        true
     }
 
-    /// Announces what was written.
+    /// Where the next entry goes, and which slot it takes: where a batch begins.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> (Place, u16) {
+        (self.place, self.slots.next())
+    }
+
+    /// Announces the one entry that was written.
     #[inline(always)]
     pub(crate) fn announce(&mut self) {
-        self.ring_doorbell(self.producer);
-    }
-
-    #[inline(always)]
-    fn ring_doorbell(&mut self, producer: u16) {
+        self.producer = self.producer.wrapping_add(1);
         // SAFETY: valid by `new`'s contract.
         let doorbell = unsafe { self.doorbell.as_ref() };
-        ring_send_doorbell(doorbell, producer.into());
+        ring_send_doorbell(doorbell, self.producer & 0xFFFF);
     }
 
-    /// Announces what was written last, after a batch that was forgotten: by two doorbells, as one may announce no more than
-    /// that (R18).
-    pub(crate) fn announce_last(&mut self) {
-        if self.batch_is_open() {
-            self.ring_doorbell(self.producer.wrapping_sub(1));
-        }
-        self.announce_staged();
-    }
-
-    /// Announces the batch.
+    /// Announces the `count` entries from this queue's place to that one.
     #[inline(always)]
-    pub(crate) fn announce_staged(&mut self) {
+    pub(crate) fn announce_to(&mut self, place: Place, count: u16) {
+        self.place = place;
+        self.producer = self.producer.wrapping_add(u32::from(count)).wrapping_sub(1);
         self.announce();
-        self.beside &= !OPEN;
     }
 
-    /// Takes the batch back, which the device has not seen, first to last.
-    pub(crate) fn unstage(&mut self) -> Unstaged<'_> {
-        let count = self.staged();
-        self.beside &= !OPEN;
-        let at = self.at();
-        self.producer = self.producer.wrapping_sub(count);
-        if at < usize::from(count) {
-            self.flip();
-        }
-        let words = (self.end.addr().get() - self.base.addr().get()) / size_of::<AtomicWord>();
-        let stride = words >> (self.slots.depth().trailing_zeros() & 31);
-        // SAFETY: masked to the ring.
-        self.next = unsafe { self.base.add(self.at() * stride) };
-        // Nobody polled since it was begun, as it borrows the queue pair: one that was forgotten is not taken back.
-        Unstaged { slots: &mut self.slots, next: self.first, left: count }
-    }
-
-    /// The next entry's number in the ring.
-    fn at(&self) -> usize {
-        usize::from(self.producer) & (self.slots.depth() as usize - 1)
+    /// Takes entries back that were written elsewhere than at this queue's place, and which the device has not seen: so many,
+    /// from the one in that slot on.
+    pub(crate) fn take_back(&mut self, first: u16, count: u16) -> TakenBack<'_> {
+        TakenBack { slots: &mut self.slots, next: first, left: count }
     }
 
     /// The operation of a good completion that says `op`, if that is of one in flight.
@@ -293,7 +227,7 @@ impl SendQueue {
 
     #[inline(always)]
     fn is_of_this_life(&self, entry: &Entry) -> bool {
-        self.life == 0 || entry.req_id_ex() == self.life
+        self.ring.life == 0 || entry.req_id_ex() == self.ring.life
     }
 
     /// Ends some operation, whichever: for after the queue pair was destroyed.
@@ -319,12 +253,11 @@ impl SendQueue {
 
     /// Back to the first entry, as the device is after a move to RESET; nothing is in flight.
     pub(crate) fn rewind(&mut self, life: u32) {
-        if self.life != 0 {
-            self.life = req_id_ex(life);
+        if self.ring.life != 0 {
+            self.ring.life = req_id_ex(life);
         }
-        (self.control, self.odd) = (control_bits(&self.slots, false), false);
-        (self.next, self.producer) = (self.base, 0);
-        self.beside &= !OPEN;
+        self.place = self.ring.start(&self.slots);
+        self.producer = 0;
         self.reopen();
     }
 }
@@ -332,13 +265,13 @@ impl SendQueue {
 /// The operations of a batch that is taken back. Those that are left when it is dropped, as by a panic of whoever takes
 /// them, are taken back all the same.
 #[derive(Debug)]
-pub(crate) struct Unstaged<'q> {
+pub(crate) struct TakenBack<'q> {
     slots: &'q mut Slots,
     next: u16,
     left: u16,
 }
 
-impl Iterator for Unstaged<'_> {
+impl Iterator for TakenBack<'_> {
     type Item = (u64, Buffers);
 
     fn next(&mut self) -> Option<(u64, Buffers)> {
@@ -351,16 +284,58 @@ impl Iterator for Unstaged<'_> {
     }
 }
 
-impl Drop for Unstaged<'_> {
+impl Drop for TakenBack<'_> {
     fn drop(&mut self) {
         self.for_each(drop);
     }
 }
 
-/// The control bits of a round: the first and every second after it is even.
-fn control_bits(slots: &Slots, odd: bool) -> Quad {
-    let phase = if odd { control2::PHASE } else { 0 };
-    control(control1::META_DESC, control2::FIXED | phase) | Quad::from(slots.generation().0)
+impl Ring {
+    /// Writes an entry at a place of this ring; gives where the next one goes, or the ring's end. `None` if there is no slot.
+    #[inline(always)]
+    fn write<D: AsRef<[Quad]>>(
+        &self,
+        place: &Place,
+        slots: &mut Slots,
+        token: u64,
+        parts: SendParts<'_, D>,
+    ) -> Option<NonNull<AtomicWord>> {
+        let slot = slots.vacant()?;
+        let entry = place.next;
+        let store = |quad: usize, value: Quad| {
+            // SAFETY: below, a quad of the next entry, which is in the ring: one of its first four, or of the data behind
+            // them, which it has room for by the contract of `SendQueue::new`.
+            unsafe { store_quad(entry, quad, value) }
+        };
+        // The request id, the phase and the fixed bits are added here.
+        store(0, parts.first() | Quad::from(slot.index()) | place.control);
+        store(1, parts.second());
+        store(2, parts.third());
+        store(3, self.life);
+        let SendParts { op, data, tag, buffers, .. } = parts;
+        let data = data.as_ref();
+        for (nth, value) in data.iter().enumerate() {
+            store(4 + nth, *value);
+        }
+        // Last, when little else is held in registers.
+        slot.begin(token, op, tag, buffers);
+        // SAFETY: from an entry of the ring, which has that size by the contract of `SendQueue::new`, to the next, or to the
+        // ring's end.
+        Some(unsafe { entry.add((4 + data.len()) * WORDS_PER_QUAD) })
+    }
+
+    /// From the ring's end to the first entry, in the other phase.
+    #[cold]
+    #[inline(always)]
+    fn wrapped(&self, place: Place) -> Place {
+        Place { next: self.base, control: place.control ^ PHASE }
+    }
+
+    /// Where the first entry of the first round goes.
+    fn start(&self, slots: &Slots) -> Place {
+        let control = control(control1::META_DESC, control2::FIXED) | Quad::from(slots.generation().0);
+        Place { next: self.base, control }
+    }
 }
 
 #[cfg(all(test, feature = "alloc", feature = "soft"))]
@@ -377,15 +352,13 @@ mod tests {
     const DEPTH: u16 = if cfg!(miri) { 8 } else { 32768 };
     const QUADS: usize = 8;
 
-    fn write(queue: &mut SendQueue, to: &PeerCore, token: u64) -> bool {
+    fn parts(to: &PeerCore) -> SendParts<'_, [Quad; 4]> {
         let (tag, buffers) = (Tag::NONE, [RawBuffer::NONE; 2]);
-        let op = control1::OP_SEND;
-        queue.write(token, SendParts { op, ctrl1: 0, length: 0, imm: 0, to, data: [0; 4], tag, buffers })
+        SendParts { op: control1::OP_SEND, ctrl1: 0, length: 0, imm: 0, to, data: [0; 4], tag, buffers }
     }
 
-    /// Announces, and completes all that is in flight.
+    /// Completes all that is in flight.
     fn complete(queue: &mut SendQueue) {
-        queue.announce_staged();
         let generation = queue.slots.generation().0;
         for index in 0..DEPTH {
             if let Some(operation) = queue.current(&Entry([(index | generation).into(), 0]), control1::OP_SEND) {
@@ -417,24 +390,23 @@ mod tests {
         let mut queue = unsafe { SendQueue::new(&ring, 1, 1) };
         let mut produced: usize = 0;
         for ahead in [0, 1, DEPTH - 2, DEPTH / 2, DEPTH - 1] {
-            assert!((0..ahead).all(|token| write(&mut queue, to, token.into())));
+            for token in 0..ahead {
+                assert!(queue.write(token.into(), parts(to)));
+                queue.announce();
+            }
             complete(&mut queue);
             produced += usize::from(ahead);
             for count in [0, 1, DEPTH] {
-                let before = (queue.next, queue.producer, queue.odd, queue.control);
-                queue.begin_batch();
-                for token in 0..count {
-                    assert!(queue.staged() == token && !queue.batch_is_full());
-                    assert!(write(&mut queue, to, token.into()));
-                }
-                assert_eq!((queue.staged(), queue.batch_is_full()), (count, count == DEPTH));
-                assert!(count < DEPTH || !write(&mut queue, to, u64::MAX), "there is no room");
-                assert!(queue.unstage().map(|(token, _)| token).eq(0..u64::from(count)));
-                assert_eq!((queue.staged(), queue.slots.occupied()), (0, 0));
-                assert_eq!((queue.next, queue.producer, queue.odd, queue.control), before);
+                let before = queue.place;
+                let (mut place, first) = queue.place();
+                assert!((0..count).all(|token| queue.write_at(&mut place, token.into(), parts(to))));
+                assert!(count < DEPTH || !queue.write_at(&mut place, u64::MAX, parts(to)), "there is no room");
+                assert!(queue.take_back(first, count).map(|(token, _)| token).eq(0..u64::from(count)));
+                assert_eq!((queue.place, queue.slots.occupied()), (before, 0));
             }
-            queue.begin_batch();
-            assert!((0..DEPTH).all(|token| write(&mut queue, to, token.into())));
+            let (mut place, _) = queue.place();
+            assert!((0..DEPTH).all(|token| queue.write_at(&mut place, token.into(), parts(to))));
+            queue.announce_to(place, DEPTH);
             complete(&mut queue);
             let begin = produced;
             produced += usize::from(DEPTH);

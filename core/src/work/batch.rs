@@ -4,30 +4,37 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use super::Operation;
 use crate::memory::Buffers;
 use crate::provider::Provider;
 use crate::qp::{Inner, QpKind};
+use crate::ring::{Place, TakenBack};
 use crate::{Error, Refused, Token};
 
 /// Operations that go out together: of any kind, to any peers of the queue pair.
 ///
 /// The device sees nothing of it until [`Batch::submit`]. Dropped, it is as if it never was, except that the
-/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it goes out with the next operation, batch,
-/// move or arming, or a poll that finds nothing; polls that find something leave it, as many as there are.
+/// slices in it are dropped too; [`Batch::abort`] gives them back. Forgotten, it never goes out: its operations count as in
+/// flight, and come back when the queue pair is [shut down](crate::qp::QueuePair::shut_down).
 #[must_use = "a batch does nothing until it is submitted, and dropping it drops its slices"]
 pub struct Batch<'q, P: Provider, K> {
     inner: &'q mut Inner<P>,
+    /// Behind its last entry.
+    place: Place,
+    /// Operations that there is room for behind one doorbell.
+    left: u16,
+    /// The slot of the first one.
+    first: u16,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
-    /// What was staged before is announced.
+    #[inline]
     pub(super) fn new(inner: &'q mut Inner<P>) -> Self {
-        inner.announce_forgotten();
-        inner.send.begin_batch();
-        Self { inner, kind: PhantomData }
+        let (place, first) = inner.send.place();
+        Self { left: inner.send.max_batch(), inner, place, first, kind: PhantomData }
     }
 
     /// Adds an operation.
@@ -37,7 +44,7 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
     /// [`QueuePair::post`](crate::qp::QueuePair::post); with the operation's buffers, the batch as it was.
     #[inline]
     pub fn push<O: Operation<K>>(&mut self, operation: O, token: Token) -> Result<(), Refused<O::Source>> {
-        if self.inner.send.batch_is_full() {
+        if self.left == 0 {
             let error = Error::BatchFull { limit: self.inner.send.max_batch().into() };
             return Err(Refused::new(operation.into_source(), error));
         }
@@ -47,64 +54,60 @@ impl<'q, P: Provider, K: QpKind> Batch<'q, P, K> {
         if let Err(error) = operation.check(&self.inner.identity) {
             return Err(Refused::new(operation.into_source(), error));
         }
-        self.inner.write::<K, O>(operation, token);
+        let written = self.inner.send.write_at(&mut self.place, token.0, operation.into_parts());
+        debug_assert!(written, "there was room");
+        self.left -= 1;
         Ok(())
     }
 
     /// Operations in it.
     pub fn len(&self) -> usize {
-        self.inner.send.staged().into()
+        self.count().into()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.count() == 0
     }
 
     /// Sends them all out; gives how many.
     #[inline]
     pub fn submit(self) -> usize {
-        let count = self.len();
+        let mut this = ManuallyDrop::new(self);
+        let (place, count) = (this.place, this.count());
         if count > 0 {
-            self.inner.announce_staged();
+            this.inner.announce_to(place, count);
         }
-        count
+        count.into()
     }
 
     /// Takes them all back, in the order in which they were pushed.
     pub fn abort(self, mut sink: impl FnMut(Token, Buffers)) {
-        self.inner.send.unstage().for_each(|(token, buffers)| sink(Token(token), buffers));
+        let mut this = ManuallyDrop::new(self);
+        this.take_back().for_each(|(token, buffers)| sink(Token(token), buffers));
+    }
+}
+
+impl<P: Provider, K> Batch<'_, P, K> {
+    #[inline(always)]
+    fn count(&self) -> u16 {
+        self.inner.send.max_batch() - self.left
+    }
+
+    fn take_back(&mut self) -> TakenBack<'_> {
+        let count = self.count();
+        self.inner.send.take_back(self.first, count)
     }
 }
 
 impl<P: Provider, K> Drop for Batch<'_, P, K> {
     fn drop(&mut self) {
-        // After `submit` or `abort` it is open no more.
-        if self.inner.send.batch_is_open() {
-            drop(self.inner.send.unstage());
-        }
+        drop(self.take_back());
     }
 }
 
 impl<P: Provider, K> fmt::Debug for Batch<'_, P, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("staged", &self.inner.send.staged()).finish_non_exhaustive()
-    }
-}
-
-#[cfg(all(test, feature = "alloc", feature = "soft"))]
-mod tests {
-    use crate::Token;
-    use crate::soft::{Profile, pair};
-
-    #[test]
-    fn r18_a_forgotten_batch_is_announced_before_the_next_operation_which_one_doorbell_might_not_announce_with_it() {
-        let (mut side, _other) = pair(Profile::RDMA).unwrap();
-        let mut batch = side.endpoint.batch();
-        batch.push(side.peer.send_empty(), Token(1)).unwrap();
-        core::mem::forget(batch);
-        assert!(side.endpoint.inner.send.batch_is_open());
-        side.endpoint.post(side.peer.send_empty(), Token(2)).unwrap();
-        assert!(!side.endpoint.inner.send.batch_is_open());
+        f.debug_struct("Batch").field("operations", &self.count()).finish_non_exhaustive()
     }
 }

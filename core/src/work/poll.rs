@@ -27,16 +27,6 @@ impl<P: Provider> Inner<P> {
         event
     }
 
-    /// A batch that was forgotten goes out now, or what waits for it would wait for ever; and whatever is staged
-    /// next counts on it, as the doorbell counts entries. Polls that find something leave it, which costs them nothing.
-    #[inline(always)]
-    pub(crate) fn announce_forgotten(&mut self) {
-        if self.send.batch_is_open() {
-            // Of one that had nothing in it, the doorbell says what it said before.
-            self.announce_staged();
-        }
-    }
-
     /// What is in its own completion queues, without the device's taking a turn.
     #[inline(always)]
     pub(crate) fn poll_ready<K: QpKind>(&mut self) -> Option<Event> {
@@ -59,7 +49,7 @@ impl<P: Provider> Inner<P> {
             }
         }
         // Each call from here on is the last that is made, which costs no registers.
-        if self.send.is_by_itself() { None } else { self.poll_on() }
+        if self.goes_by_calls() { self.poll_on() } else { None }
     }
 
     /// Of its own send queue, what was seen; if it is nothing, what comes next.
@@ -160,7 +150,6 @@ impl<P: Provider> Inner<P> {
 
     /// Whether there is more in its completion queues, which seemed to be empty.
     fn collects_more(&mut self) -> bool {
-        self.announce_forgotten();
         if !self.goes_by_calls() {
             return false;
         }

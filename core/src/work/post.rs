@@ -8,7 +8,7 @@ use crate::caps::sealed::Sealed;
 use crate::error::Limit;
 use crate::provider::Provider;
 use crate::qp::{CanReceive, CanSend, Inner, Member, QpKind, QueuePair, State};
-use crate::ring::RecvPlace;
+use crate::ring::{RecvPlace, Written};
 use crate::{Error, PdId, Refused, Token};
 
 /// A receive descriptor's length has 16 bits (R12).
@@ -112,7 +112,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
                 return Err(Refused::new(target, Error::RecvQueueFull { in_flight }));
             }
         }
-        self.inner.announce_recvs();
+        self.inner.recv.announce();
+        self.inner.hand_on();
         Ok(())
     }
 
@@ -130,8 +131,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
         S: CanReceive,
     {
         let (max_buffers, domain) = (self.inner.recv.max_buffers(), self.inner.identity.pd);
-        let mut staged = StagedRecvs { inner: &mut self.inner, count: 0 };
-        while let Some(place) = staged.inner.recv.place() {
+        let mut staged = StagedRecvs { written: self.inner.recv.written(), inner: &mut self.inner, count: 0 };
+        while let Some(place) = staged.inner.recv.place_after(&mut staged.written) {
             let Some((target, token)) = list.next() else { break };
             if let Err(refused) = stage::<K, T>(place, max_buffers, domain, target, token) {
                 return Err(refused.map(|target| (target, token)));
@@ -146,13 +147,15 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
 /// the device completes only what it was told of.
 struct StagedRecvs<'q, P: Provider> {
     inner: &'q mut Inner<P>,
+    written: Written,
     count: usize,
 }
 
 impl<P: Provider> Drop for StagedRecvs<'_, P> {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.inner.announce_recvs();
+            self.inner.recv.announce_to(self.written);
+            self.inner.hand_on();
         }
     }
 }

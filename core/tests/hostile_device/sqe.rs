@@ -70,29 +70,6 @@ fn r01_from_sqe_it_can_also_be_shut_down_or_reset() {
 }
 
 #[test]
-fn a_batch_that_was_forgotten_before_sqe_was_found_goes_out_at_the_latest_with_resume() {
-    for polled in [false, true] {
-        let (mut a, mut b) = pair_of::<Srd>(stopping(1), Depth::new(8, 8)).unwrap();
-        b.endpoint.post_recv(slice(&b.pd, &[0; 8]).1, Token(1)).unwrap();
-        a.endpoint.post(a.peer.send_empty(), Token(2)).unwrap();
-        let _ = wait_failed(&mut a.endpoint);
-        let mut batch = a.endpoint.batch();
-        batch.push(a.peer.send(slice(&a.pd, b"12345678").1), Token(3)).unwrap();
-        std::mem::forget(batch);
-        let mut sqe = a.endpoint.query().unwrap().into_sqe().unwrap();
-        if polled {
-            assert!(wait_failed(&mut sqe).is_flush(), "it went out into the queue that flushes");
-            assert_idle(&mut sqe.resume().unwrap());
-            continue;
-        }
-        let mut endpoint = sqe.resume().unwrap();
-        assert!(matches!(wait(&mut endpoint), Event::Sent(done) if done.token == Token(3)));
-        assert!(matches!(b.wait(), Some(Event::Received(message)) if message.len == 8));
-        assert_idle(&mut endpoint);
-    }
-}
-
-#[test]
 fn the_state_that_the_device_tells_is_the_type_and_a_refusal_gives_the_queue_pair_back() {
     let (a, b) = pair_of::<Srd>(config(Profile::RDMA).fail_verb(Verb::QueryQp, 1, 5), Depth::new(8, 8)).unwrap();
     let refused = a.endpoint.query().unwrap_err();

@@ -7,7 +7,7 @@ use efa_core::soft::{Profile, Side, SoftDevice, pair_of};
 use efa_core::work::Event;
 use efa_core::{Error, Limits, Token};
 
-use crate::common::{LIMITS, assert_idle, config, connect, pair, required, slice, slice_of, wait, zeros};
+use crate::common::{LIMITS, assert_idle, config, connect, pair, required, slice, wait, zeros};
 use crate::{received, recv, sent, window};
 
 #[test]
@@ -125,98 +125,63 @@ fn a_dropped_batch_never_was_at_every_place_of_the_ring() {
 }
 
 #[test]
-fn a_forgotten_batch_goes_out_with_the_next_post_batch_or_transition() {
-    for road in 0..3 {
-        let (mut a, mut b) = pair();
-        for token in 0..4 {
-            recv(&mut b, token);
-        }
-        let mut batch = a.endpoint.batch();
-        batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
-        mem::forget(batch);
-        match road {
-            0 => a.endpoint.post(a.peer.send_inline(b"next"), Token(2)).unwrap(),
-            1 => {
-                let mut batch = a.endpoint.batch();
-                batch.push(a.peer.send_inline(b"next"), Token(2)).unwrap();
-                assert_eq!(batch.submit(), 1);
-            }
-            _ => {
-                let mut err = a.endpoint.error().unwrap();
-                let event = wait(&mut err);
-                assert!(matches!(&event, Event::Failed { failure, .. } if failure.is_flush()), "{event:?}");
-                assert_eq!(&slice_of(event)[..], b"forgotten");
-                assert_eq!(err.in_flight(), 0);
-                continue;
-            }
-        }
-        assert_eq!(received(&mut b).0, b"forgotten");
-        assert_eq!(received(&mut b).0, b"next");
-        assert_eq!(&sent(&mut a, 1).take_slice().unwrap()[..], b"forgotten");
-        let _ = sent(&mut a, 2);
-    }
-}
-
-#[test]
-fn a_forgotten_batch_that_fills_the_queue_goes_out_with_a_poll_though_a_post_was_refused() {
-    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(2, 2)).unwrap();
+fn a_forgotten_batch_never_goes_out_and_comes_back_when_the_queue_pair_is_shut_down() {
+    let (mut a, mut b) = pair();
     for token in 0..2 {
         recv(&mut b, token);
     }
     let mut batch = a.endpoint.batch();
-    for token in 1..3 {
-        batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(token)).unwrap();
-    }
+    batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
+    batch.push(a.peer.send_empty(), Token(2)).unwrap();
     mem::forget(batch);
-    let refused = a.endpoint.post(a.peer.send_inline(b"next"), Token(3)).unwrap_err();
-    assert!(matches!(refused.error(), Error::QueueFull { in_flight: 2 }), "{refused:?}");
-    for token in 1..3 {
-        assert_eq!(&sent(&mut a, token).take_slice().unwrap()[..], b"forgotten");
-        assert_eq!(received(&mut b).0, b"forgotten");
-    }
+    assert_idle(&mut a.endpoint);
+    a.endpoint.post(a.peer.send_inline(b"post"), Token(3)).unwrap();
+    let mut batch = a.endpoint.batch();
+    batch.push(a.peer.send_inline(b"batch"), Token(4)).unwrap();
+    assert_eq!((batch.len(), batch.submit()), (1, 1));
+    assert_eq!((received(&mut b).0, received(&mut b).0), (b"post".to_vec(), b"batch".to_vec()));
+    let _ = (sent(&mut a, 3), sent(&mut a, 4));
+    assert_idle(&mut a.endpoint);
+    assert_eq!(a.endpoint.in_flight(), 2);
+    let refused = a.endpoint.error().unwrap().reset().unwrap_err();
+    assert_eq!(refused.error(), Error::InFlight { operations: 2 });
+    let mut back = Vec::new();
+    let ended = refused.into_inner().shut_down(
+        || true,
+        |event| match event {
+            Event::Reclaimed { token, buffers } => {
+                back.push((token.0, buffers.into_slice().map(|slice| slice.to_vec())))
+            }
+            event => panic!("{event:?}"),
+        },
+    );
+    assert_eq!(ended.unwrap().reclaimed, 2);
+    back.sort();
+    assert_eq!(back, [(1, Some(b"forgotten".to_vec())), (2, None)]);
+    assert_idle(&mut b.endpoint);
 }
 
 #[test]
-fn a_forgotten_batch_is_left_by_polls_that_find_something_and_goes_out_with_one_that_does_not() {
-    for then in 0..3 {
-        let (mut a, mut b) = pair();
-        for token in 0..3 {
-            recv(&mut a, token);
-            recv(&mut b, token);
-            b.endpoint.post(b.peer.send_inline(b"before"), Token(9)).unwrap();
+fn forgotten_batches_keep_their_places_in_the_queue_and_none_in_the_ring() {
+    let (mut a, mut b): (Side, Side) = pair_of(config(Profile::RDMA), Depth::new(8, 8)).unwrap();
+    for forgotten in 0..8u8 {
+        // Once around the ring and on, so that each begins elsewhere.
+        for nth in 0..if forgotten == 0 { 3 } else { 9 } {
+            recv(&mut b, 1);
+            a.endpoint.post(a.peer.send_inline([forgotten, nth]), Token(7)).unwrap();
+            assert_eq!(received(&mut b).0, [forgotten, nth]);
+            let _ = sent(&mut a, 7);
         }
-        (0..3).for_each(|_| drop(sent(&mut b, 9)));
+        assert_eq!(a.endpoint.in_flight(), forgotten.into());
         let mut batch = a.endpoint.batch();
-        batch.push(a.peer.send(slice(&a.pd, b"forgotten").1), Token(1)).unwrap();
+        batch.push(a.peer.send(zeros(&a.pd, 8)), Token(forgotten.into())).unwrap();
         mem::forget(batch);
-        assert_eq!(received(&mut a).0, b"before");
-        assert_eq!(received(&mut a).0, b"before");
-        assert_idle(&mut b.endpoint);
-        match then {
-            0 => assert_eq!(received(&mut a).0, b"before"),
-            // Another batch, which is taken back: the first is not.
-            1 => {
-                let mut batch = a.endpoint.batch();
-                batch.push(a.peer.send(slice(&a.pd, b"aborted").1), Token(2)).unwrap();
-                let mut back = Vec::new();
-                batch.abort(|token, buffers| back.push((token.0, buffers.bytes())));
-                assert_eq!(back, [(2, 7)]);
-            }
-            _ => drop(a.endpoint.batch()),
-        }
-        assert_eq!(a.endpoint.in_flight(), if then == 0 { 1 } else { 2 });
-        if then == 0 {
-            assert_idle(&mut b.endpoint);
-            assert!(a.endpoint.poll().is_none(), "it goes out here");
-        }
-        assert_eq!(received(&mut b).0, b"forgotten");
-        if then > 0 {
-            assert_eq!(received(&mut a).0, b"before");
-        }
-        assert_eq!(&sent(&mut a, 1).take_slice().unwrap()[..], b"forgotten");
-        assert_idle(&mut a.endpoint);
-        assert_idle(&mut b.endpoint);
     }
+    assert!(!a.endpoint.can_post());
+    let refused = a.endpoint.post(a.peer.send_inline(b"next"), Token(9)).unwrap_err();
+    assert_eq!(refused.error(), Error::QueueFull { in_flight: 8 });
+    assert_idle(&mut a.endpoint);
+    assert_idle(&mut b.endpoint);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The work by efa-core's public types: on the queue pair `a`, which is measured and reaches `b`.
 //!
 //! Functions whose names begin with `counted_` are what is counted. Of a completion two things are: the event, made where
-//! the caller wants it, and the event with its slice taken out of it. In batches slices are drained out of a vector, and in
+//! the caller wants it, and the event with its slice taken out of it. In batches slices are taken out of a vector, and in
 //! runs events are handed to a function that begins with `uncounted_`, which is left out.
 
 use std::ffi::c_void;
 
-use efa_core::memory::{Exposed, PageSize, Pages, RemoteReadWrite, Slice};
+use efa_core::memory::{Buffers, Exposed, PageSize, Pages, RemoteReadWrite, Slice};
 use efa_core::peer::{Mutual, Peer, RemoteWindow};
 use efa_core::qp::{Depth, Endpoint, Group, MemberId, Srd};
 use efa_core::work::Event;
@@ -29,7 +29,7 @@ fn counted_send<P: Provider>(qp: &mut Endpoint<P>, peer: &Peer<Mutual>, slice: S
 #[inline(never)]
 fn counted_sends<P: Provider>(qp: &mut Endpoint<P>, peer: &Peer<Mutual>, slices: &mut Slices, token: Token) -> bool {
     let mut batch = qp.batch();
-    for slice in slices.drain(..) {
+    while let Some(slice) = slices.pop() {
         if batch.push(peer.send(slice), token).is_err() {
             return false;
         }
@@ -57,7 +57,7 @@ fn counted_writes<P: Provider>(
     token: Token,
 ) -> bool {
     let mut batch = qp.batch();
-    for slice in slices.drain(..) {
+    while let Some(slice) = slices.pop() {
         if batch.push(peer.write(slice, *window), token).is_err() {
             return false;
         }
@@ -85,7 +85,7 @@ fn counted_reads<P: Provider>(
     token: Token,
 ) -> bool {
     let mut batch = qp.batch();
-    for slice in slices.drain(..) {
+    while let Some(slice) = slices.pop() {
         if batch.push(peer.read(slice, *window), token).is_err() {
             return false;
         }
@@ -100,7 +100,7 @@ fn counted_recv<P: Provider>(qp: &mut Endpoint<P>, slice: Slice, token: Token) -
 
 #[inline(never)]
 fn counted_recvs<P: Provider>(qp: &mut Endpoint<P>, slices: &mut Slices, token: Token) -> bool {
-    let mut list = slices.drain(..).map(|slice| (slice, token));
+    let mut list = std::iter::from_fn(|| Some((slices.pop()?, token)));
     qp.post_recv_list(&mut list).is_ok_and(|count| count == BATCH)
 }
 
@@ -165,25 +165,25 @@ fn counted_event_sent_of<P: Provider>(group: &mut Pairs<P>) -> Option<(MemberId,
 /// What is timed of completions, counted or not: the slices are in the vector then.
 #[inline(never)]
 fn taken<P: Provider>(qp: &mut Endpoint<P>, slices: &mut Slices, count: usize) -> bool {
-    (0..count).all(|_| keep(qp.poll(), slices))
+    (0..count).all(|_| match qp.poll() {
+        Some(Event::Sent(done) | Event::Written(done) | Event::Read(done)) => keep(done.buffers, slices),
+        Some(Event::Received(message)) => keep(message.buffers, slices),
+        _ => false,
+    })
 }
 
 #[inline(never)]
 fn taken_of<P: Provider>(group: &mut Pairs<P>, slices: &mut Slices, count: usize) -> bool {
-    (0..count).all(|_| keep(group.poll().map(|(_, event)| event), slices))
+    (0..count).all(|_| match group.poll() {
+        Some((_, Event::Sent(done) | Event::Written(done) | Event::Read(done))) => keep(done.buffers, slices),
+        Some((_, Event::Received(message))) => keep(message.buffers, slices),
+        _ => false,
+    })
 }
 
 #[inline(always)]
-fn keep(polled: Option<Event>, slices: &mut Slices) -> bool {
-    let buffers = match polled {
-        Some(Event::Sent(done) | Event::Written(done) | Event::Read(done)) => done.buffers,
-        Some(Event::Received(message)) => message.buffers,
-        _ => return false,
-    };
-    let slice = buffers.into_slice();
-    let is_there = slice.is_some();
-    slices.extend(slice);
-    is_there
+fn keep(buffers: Buffers, slices: &mut Slices) -> bool {
+    buffers.into_slice().map(|slice| slices.push(slice)).is_some()
 }
 
 /// Who does what is posted.

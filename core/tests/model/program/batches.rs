@@ -66,7 +66,12 @@ impl<K: super::kind::Kind> World<K> {
                     drop(batch);
                     staged.clear();
                 }
-                End::Forget => mem::forget(batch),
+                End::Forget => {
+                    mem::forget(batch);
+                    for (token, request, buffer) in staged.drain(..) {
+                        world.withheld(token, request.from, vec![buffer]);
+                    }
+                }
             }
             for (token, request, buffer) in staged {
                 world.posted(token, request, vec![buffer]);

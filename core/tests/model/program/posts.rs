@@ -75,6 +75,12 @@ impl<K: super::kind::Kind> World<K> {
         self.srd.post(token, request);
     }
 
+    /// In flight for its queue pair, and never seen by the device.
+    pub(super) fn withheld(&mut self, token: u64, life: Life, lent: Vec<Lent>) {
+        self.lent.insert(token, (life, lent));
+        self.srd.withhold(token, life);
+    }
+
     /// Posts, and holds what core answers against what it must.
     fn post<O: Operation<K>>(
         &mut self,

@@ -124,6 +124,8 @@ pub(super) struct Srd {
     lives: Vec<LifeState>,
     operations: BTreeMap<u64, Operation>,
     receives: BTreeMap<u64, (Life, usize)>,
+    /// Operations that no doorbell announced: they end with their queue pair.
+    withheld: BTreeMap<u64, Life>,
     messages: Vec<Message>,
     pub(super) memory: Vec<Memory>,
     links: [bool; NICS],
@@ -144,6 +146,7 @@ impl Srd {
             lives: Vec::new(),
             operations: BTreeMap::new(),
             receives: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             messages: Vec::new(),
             memory: Vec::new(),
             links: [true; NICS],
@@ -198,6 +201,10 @@ impl Srd {
         let before = self.operations.insert(token, Operation { request, may, heard, message });
         assert!(before.is_none());
         self.observe();
+    }
+
+    pub(super) fn withhold(&mut self, token: u64, life: Life) {
+        assert!(self.withheld.insert(token, life).is_none());
     }
 
     pub(super) fn receive(&mut self, token: u64, life: Life, room: usize) {
@@ -371,7 +378,7 @@ impl Srd {
 
     /// Given back when its queue pair was destroyed, an operation or a receive.
     pub(super) fn reclaimed(&mut self, token: u64) {
-        if self.receives.remove(&token).is_none() {
+        if self.receives.remove(&token).is_none() && self.withheld.remove(&token).is_none() {
             let operation = self.take(token);
             self.finish(token, &operation, false, State::Perhaps);
         }
@@ -483,13 +490,15 @@ impl Srd {
     }
 
     pub(super) fn sends(&self, life: Life) -> usize {
-        self.operations.values().filter(|operation| operation.request.from == life).count()
+        let operations = self.operations.values().filter(|operation| operation.request.from == life);
+        operations.count() + self.withheld.values().filter(|of| **of == life).count()
     }
 
     pub(super) fn tokens(&self, life: Life) -> Vec<u64> {
         let operations = self.operations.iter().filter(|(_, operation)| operation.request.from == life);
         let receives = self.receives.iter().filter(|(_, receive)| receive.0 == life);
-        operations.map(|(token, _)| *token).chain(receives.map(|(token, _)| *token)).collect()
+        let withheld = self.withheld.iter().filter(|(_, of)| **of == life).map(|(token, _)| *token);
+        operations.map(|(token, _)| *token).chain(receives.map(|(token, _)| *token)).chain(withheld).collect()
     }
 
     pub(super) fn is_receive(&self, token: u64) -> bool {
