@@ -1,161 +1,21 @@
-//! A side that speaks for itself: what the layer makes of packets that are made by hand, and of a peer with no receive.
+//! What the layer makes of packets that are made by hand, and of a peer with no receive.
 
-use efa_core::connect::{Side, connect_of, introduce};
+use efa_core::connect::introduce;
 use efa_core::fabric::efa::packet::inspect;
-use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
+use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, Violation, Why};
 use efa_core::qp::{Depth, InitAttr, RnrRetry, RtsAttr, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
-use efa_core::wire::Hello;
 use efa_core::work;
-use efa_core::{Context, ProtectionDomain, Qkey, SetRnrRetry, Token};
+use efa_core::{Context, Qkey, SetRnrRetry, Token};
 
+use super::hand::{ByHand, CREDIT, EAGER, HELLO, SEGMENT, changed};
 use super::payload;
 use super::two::{Happened, Layer, PACKET};
 
-const HELLO: u8 = 1;
-const CREDIT: u8 = 2;
-const EAGER: u8 = 3;
-const SEGMENT: u8 = 4;
-pub(super) const LONG: u8 = 5;
-pub(super) const PUT: u8 = 6;
-pub(super) const GET: u8 = 7;
-pub(super) const CLEAR: u8 = 8;
-pub(super) const DATA: u8 = 9;
-pub(super) const DONE: u8 = 10;
-pub(super) const FINISH: u8 = 11;
-
-pub(super) struct ByHand {
-    pub(super) layer: Layer<SendOnly>,
-    pub(super) peer: PeerId,
-    pub(super) ctx: Context<SoftDevice>,
-    pub(super) pd: ProtectionDomain<SoftDevice>,
-    pub(super) side: Side<SoftDevice, SendOnly>,
-    /// This side's life, and the layer's.
-    own: u64,
-    life: u64,
-    now: u64,
-    /// The packet that arrived last.
-    pub(super) last: Vec<u8>,
-}
-
 fn by_hand() -> ByHand {
-    let device = SoftDevice::new(Config::new(Profile::NONE).shuffle(false));
-    let contexts = [Context::open(device.clone()), Context::open(device.neighbour().unwrap())];
-    let [a, mut side] = connect_of::<_, SendOnly>(contexts, Depth::new(64, Layer::<SendOnly>::receives())).unwrap();
-    let memory = a.pd.register(vec![0; Layer::<SendOnly>::memory(PACKET, 16)]).unwrap().1;
-    let mut layer = Layer::<SendOnly>::new(a.endpoint, memory, Options::new(PACKET)).unwrap();
-    let (peer, life) = (layer.add(a.peer).unwrap(), side.peer.incarnation().unwrap().0);
-    let own = Hello::parse(side.endpoint.hello().as_bytes()).unwrap().incarnation.0;
-    for _ in 0..64 {
-        side.endpoint.post_recv(side.pd.register(vec![0; PACKET]).unwrap().1, Token(9)).unwrap();
-    }
-    let mut this = ByHand { layer, peer, ctx: a.ctx, pd: a.pd, side, own, life, now: 0, last: Vec::new() };
+    let mut this = ByHand::new(Config::new(Profile::NONE));
     assert_eq!(this.turns().1, [HELLO], "it greets first");
     this
-}
-
-impl ByHand {
-    /// The layer's events of a millisecond, and the kinds of the packets that came of it.
-    pub(super) fn turns(&mut self) -> (Vec<Happened>, Vec<u8>) {
-        let (mut events, mut kinds) = (Vec::new(), Vec::new());
-        for _ in 0..1000 {
-            self.now += 1;
-            events.extend(self.layer.poll(self.now));
-            if let Some(work::Event::Received(message)) = self.side.endpoint.poll() {
-                self.last = message.buffers.into_slice().unwrap()[..message.len].to_vec();
-                kinds.push(self.last[2]);
-            }
-        }
-        (events, kinds)
-    }
-
-    pub(super) fn send(&mut self, packet: &[u8]) -> (Vec<Happened>, Vec<u8>) {
-        let packet = self.side.pd.register(packet.to_vec()).unwrap().1;
-        self.side.endpoint.post(self.side.peer.send(packet), Token(1)).unwrap();
-        self.turns()
-    }
-
-    /// A header, of the place that the layer gave this side.
-    pub(super) fn header(&self, kind: u8, place: u16) -> Vec<u8> {
-        let mut header = vec![0xEF, 1, kind, 0];
-        header.extend(place.to_be_bytes());
-        header.extend([0; 2]);
-        header.extend((self.own as u32).to_be_bytes());
-        header.extend(32_u32.to_be_bytes());
-        header
-    }
-
-    /// A good hello that answers, its numbers from 0.
-    fn hello(&self) -> Vec<u8> {
-        let mut hello = self.header(HELLO, 0xFFFF);
-        hello.extend(self.own.to_be_bytes());
-        hello.extend(self.life.to_be_bytes());
-        hello.extend(0_u32.to_be_bytes());
-        hello.extend((PACKET as u32).to_be_bytes());
-        hello.extend(0_u32.to_be_bytes());
-        hello.extend(0_u16.to_be_bytes());
-        hello.extend(32_u16.to_be_bytes());
-        hello
-    }
-
-    pub(super) fn eager(&self, sequence: u32, payload: &[u8]) -> Vec<u8> {
-        let mut eager = self.header(EAGER, 0);
-        eager.extend(sequence.to_be_bytes());
-        eager.extend(payload);
-        eager
-    }
-
-    /// A packet of that operation.
-    pub(super) fn of(&self, kind: u8, operation: u32, rest: &[u8]) -> Vec<u8> {
-        let mut packet = self.header(kind, 0);
-        packet.extend(operation.to_be_bytes());
-        packet.extend(rest);
-        packet
-    }
-
-    pub(super) fn data(&self, to: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
-        self.of(DATA, to, &[&[0; 4], &offset.to_be_bytes()[..], payload].concat())
-    }
-
-    /// Breaks the protocol by a packet.
-    #[track_caller]
-    pub(super) fn breaks(mut self, packet: &[u8]) -> Violation {
-        let (events, _) = self.send(packet);
-        let lost = events.iter().find_map(|event| match event {
-            Event::Lost { why: Why::Violation(violation), .. } => Some(*violation),
-            _ => None,
-        });
-        lost.unwrap_or_else(|| panic!("it holds: {events:?}"))
-    }
-
-    /// One that asks to send a message of so many bytes, for which there is a receive: what it is told to call it.
-    pub(super) fn sending(len: usize) -> (Self, u32) {
-        let mut this = Self::up();
-        this.layer.recv(Memory::Plain(vec![0; len]), Token(1)).unwrap();
-        let long = this.of(LONG, 0, &[&77_u32.to_be_bytes(), &(len as u64).to_be_bytes()[..], &[0; 40]].concat());
-        let (events, kinds) = this.send(&long);
-        assert_eq!((events.len(), &kinds[..]), (0, &[CLEAR][..]));
-        assert_eq!(
-            (&this.last[16..20], &this.last[24..32]),
-            (&77_u32.to_be_bytes()[..], &(len as u64).to_be_bytes()[..])
-        );
-        let to = u32::from_be_bytes(this.last[20..24].try_into().unwrap());
-        (this, to)
-    }
-
-    pub(super) fn up() -> Self {
-        let mut this = by_hand();
-        let (events, kinds) = this.send(&this.hello());
-        assert!(matches!(&events[..], [Event::Up(peer)] if *peer == this.peer), "{events:?}");
-        assert_eq!(kinds, [HELLO], "the peer is to know that it is known");
-        this
-    }
-}
-
-/// What differs at a place.
-fn changed(mut packet: Vec<u8>, at: usize, to: &[u8]) -> Vec<u8> {
-    packet[at..at + to.len()].copy_from_slice(to);
-    packet
 }
 
 #[test]

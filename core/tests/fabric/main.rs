@@ -4,6 +4,9 @@
 
 mod by_hand;
 mod direct;
+mod flow;
+#[allow(dead_code)]
+mod hand;
 mod messages;
 mod operations;
 mod ordeal;

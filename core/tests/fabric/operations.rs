@@ -6,7 +6,7 @@ use efa_core::memory::ByMessages;
 use efa_core::wire::Window;
 use efa_core::{Error, Token};
 
-use super::by_hand::{ByHand, CLEAR, DATA, DONE, FINISH, GET, LONG, PUT};
+use super::hand::{ByHand, CLEAR, DATA, DONE, FINISH, GET, LONG, PUT};
 use super::payload;
 use super::two::{PACKET, pages};
 

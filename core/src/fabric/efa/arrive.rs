@@ -174,7 +174,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             let Some(state) = self.peers.get_mut(id) else { continue };
             let sequence = state.expected;
             let Some((slot, len)) = state.held.take_message(sequence) else { continue };
-            self.held -= 1;
             match self.receive_for(id, sequence) {
                 Some((target, token)) => return self.whole(id, (slot, len), target, token),
                 None => self.take_or_hold(id, slot, len),
@@ -219,7 +218,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         };
         match held {
             Ok(()) => {
-                self.held += 1;
                 if state.owes_credit() {
                     self.attend(id);
                 }
@@ -260,7 +258,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 continue;
             }
             seen = 0;
-            self.held -= 1;
             match fate {
                 Ok(_) => self.freed(id, slot),
                 Err(violation) => {

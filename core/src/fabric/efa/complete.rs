@@ -21,7 +21,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     #[inline(never)]
     pub(super) fn completed(&mut self, event: work::Event) {
         let failure = match &event {
-            work::Event::Sent(_) | work::Event::Written(_) | work::Event::Read(_) => None,
+            work::Event::Written(_) | work::Event::Read(_) => None,
             work::Event::Failed { failure, .. } => Some(*failure),
             // This layer's peers write without immediates, and nothing is reclaimed here.
             _ => return,
@@ -101,10 +101,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// Sends again what waited long enough.
     pub(super) fn try_again(&mut self) {
-        let mut from = 0;
         while self.endpoint.can_post() {
-            let Some(index) = self.slots.due(from, self.now) else { return };
-            from = index + 1;
+            let Some(index) = self.slots.due(self.now) else { return };
             let Some(peer) = self.slots.sent(index).map(|sent| sent.peer) else { return };
             let Some((head, payload)) = self.slots.take_waiting(index) else { return };
             if let Err((head, _, error)) = self.post(peer, index, head, payload) {
@@ -118,10 +116,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     #[inline(always)]
     #[allow(clippy::question_mark)] // which would move what is large once more
     pub(super) fn sent(&mut self, done: Done) -> Option<Told<S, T>> {
-        if done.buffers.len() != 1 {
-            self.resolve(done.token.0, done.buffers, None);
-            return None;
-        }
         let index = done.token.0 as u16;
         let Some(Sent { peer, of }) = self.slots.finish(index, done.buffers.into_slice()) else { return None };
         let up = match self.peers.get_mut(peer) {

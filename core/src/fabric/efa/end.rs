@@ -2,6 +2,7 @@
 
 use super::packet::NO_PLACE;
 use super::peer::Standing;
+use super::slots::MAX_SLOTS;
 use super::tables::{Due, Inbound, Sends, Stage};
 use super::{Efa, Id, Told};
 use crate::Error;
@@ -48,14 +49,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 Some(next) => [Some(next), state.queue[1]],
                 None => [None; 2],
             };
-        }
-    }
-
-    /// Has a peer served whose queue has something.
-    pub(super) fn attend_queued(&mut self, id: Id) {
-        if self.peers.get(id).is_some_and(|state| state.queue[0].is_some() && state.is_up() && state.data_credits() > 0)
-        {
-            self.attend(id);
         }
     }
 
@@ -202,7 +195,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let telling = state.telling;
         state.standing = Standing::Lost(why);
         (state.queue, state.due, state.streams) = ([None; 2], 0, 0);
-        self.held -= state.held.len();
         while let Some(slot) = self.peers.get_mut(id).and_then(|state| state.held.pop()) {
             self.repost(slot);
         }
@@ -210,7 +202,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         for sequence in (0..OPERATIONS as u32).map(|ahead| telling.wrapping_add(ahead)) {
             let Some(inbound) = self.message(id, sequence) else { break };
             let Some(entry) = self.inbound.get_mut(inbound) else { break };
-            let whole = entry.received >= entry.total && entry.failed.is_none() && !entry.in_flight;
+            let whole = entry.received >= entry.total && entry.failed.is_none();
             if !whole {
                 break;
             }
@@ -237,15 +229,13 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
         }
         // What waits to be tried again is not.
-        let mut from = 0;
-        while let Some(index) = self.slots.due(from, u64::MAX) {
-            from = index + 1;
-            if self.slots.sent(index).is_none_or(|sent| sent.peer != id) {
-                continue;
+        for index in 0..MAX_SLOTS as u16 {
+            if self.slots.sent(index).is_some_and(|sent| sent.peer == id)
+                && let Some((head, payload)) = self.slots.take_waiting(index)
+            {
+                drop(payload);
+                self.packet_out(index, Some(head), None);
             }
-            let Some((head, payload)) = self.slots.take_waiting(index) else { continue };
-            drop(payload);
-            self.packet_out(index, Some(head), None);
         }
         // Who is there is told.
         if matches!(why, Why::Removed | Why::Closed | Why::Violation(_))

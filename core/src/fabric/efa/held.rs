@@ -73,10 +73,6 @@ impl Held {
         self.others.used != 0
     }
 
-    pub(super) const fn len(&self) -> usize {
-        (self.messages.used.count_ones() + self.others.used.count_ones()) as usize
-    }
-
     /// Keeps the packet that is all of the message with that number; gives its slot back if there is one at its place.
     #[inline(always)]
     pub(super) fn put_message(&mut self, sequence: u32, packet: Packet) -> Result<(), Slice> {

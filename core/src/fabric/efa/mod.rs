@@ -159,9 +159,7 @@ pub struct Efa<P: Provider, K: Carries, S, T, const PEERS: usize = 4, const OPER
     hello_at: u64,
     /// When those that are silent are looked for.
     probe_at: u64,
-    /// Packets of all peers that wait for the application or their turn.
-    held: usize,
-    /// Some of these wait for a receive, or for a place in a table.
+    /// Packets of peers wait for a receive, or for a place in a table.
     wants_receive: bool,
     wants_place: bool,
     counters: Counters,
@@ -291,7 +289,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             wake_at: 0,
             hello_at: u64::MAX,
             probe_at: 0,
-            held: 0,
             wants_receive: false,
             wants_place: false,
             counters: Counters::default(),
@@ -407,7 +404,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
     }
 
-    /// Puts a message, or a put, that there is room for at the end of its peer's queue.
+    /// Puts a message, or a put, that there is room for at the end of its peer's queue, and sends what can be.
     fn enqueue(&mut self, send: Outbound<S>) {
         let peer = send.peer;
         let Some(id) = self.insert_send(send) else { return };
@@ -420,6 +417,10 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
             }
             _ => state.queue = [Some(id); 2],
+        }
+        // Else an answer, or credit, has it served.
+        if self.peers.get(peer).is_some_and(|state| state.is_up()) && self.send_queued(peer) {
+            self.attend(peer);
         }
     }
 
@@ -480,13 +481,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         }
         let (what, total) = (Sends::Message(sequence), total as u64);
         self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
-        if let Some(state) = self.peers.get_mut(to.0) {
-            // At once if it is the first and nothing is in the way.
-            if state.is_up() && state.queue[0] == state.queue[1] && !state.attended {
-                self.send_queued(to.0);
-            }
-        }
-        self.attend_queued(to.0);
         Ok(())
     }
 

@@ -154,7 +154,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let Some(window) = window else {
             let what = Sends::Put { window: remote.window, offset: remote.offset };
             self.enqueue(Outbound::new(to.0, token, what, Source::Memory(source), total, Stage::Queued));
-            self.attend_queued(to.0);
             return Ok(());
         };
         let mut send = Outbound::new(to.0, token, Sends::Write, Source::Memory(source).share(), total, Stage::Queued);

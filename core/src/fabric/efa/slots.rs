@@ -169,12 +169,9 @@ impl<S> Slots<S> {
         Some((slot.head.take()?, payload))
     }
 
-    /// The packets that wait and are due by `now`, or all, one after the other from `from` on.
-    pub(super) fn due(&mut self, from: u16, now: u64) -> Option<u16> {
-        if self.waiting == 0 {
-            return None;
-        }
-        self.slots.iter().zip(0..).skip(from.into()).find_map(|(slot, index)| {
+    /// A packet that waits and is due by `now`.
+    pub(super) fn due(&self, now: u64) -> Option<u16> {
+        self.slots.iter().zip(0..).find_map(|(slot, index)| {
             let (_, at) = slot.waits.as_ref()?;
             (*at <= now).then_some(index)
         })
