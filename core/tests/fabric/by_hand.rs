@@ -8,7 +8,7 @@ use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work;
 use efa_core::{Context, Qkey, SetRnrRetry, Token};
 
-use super::hand::{ByHand, CREDIT, EAGER, HELLO, SEGMENT, changed};
+use super::hand::{ByHand, EAGER, HELLO, SEGMENT, changed};
 use super::payload;
 use super::two::{Happened, Layer, PACKET};
 
@@ -81,7 +81,7 @@ fn a_packet_of_another_place_or_life_is_a_strangers_and_the_right_one_is_a_messa
 fn a_packet_before_any_hello_is_a_strangers() {
     let mut this = by_hand();
     assert!(this.send(&this.eager(0, b"early")).0.is_empty());
-    assert!(this.send(&this.header(CREDIT, 0)).0.is_empty());
+    assert!(this.send(&this.credit()).0.is_empty());
     assert_eq!((this.layer.counters().strangers, this.layer.is_up(this.peer)), (2, Ok(false)));
 }
 

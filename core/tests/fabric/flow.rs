@@ -6,9 +6,7 @@ use efa_core::memory::ByMessages;
 use efa_core::soft::{Config, Profile};
 use efa_core::{Incarnation, Token, wire};
 
-use super::hand::{
-    ByHand, CLEAR, CREDIT, DATA, DONE, EAGER, GET, HELLO, LONG, PUT, SLOTS, changed,
-};
+use super::hand::{ByHand, CLEAR, CREDIT, DATA, DONE, EAGER, GET, HELLO, LONG, PUT, SLOTS, changed};
 use super::two::{Happened, PACKET, pages};
 
 /// The tokens of what was received.
@@ -89,7 +87,7 @@ fn what_has_no_credit_waits_for_some_which_an_older_packet_does_not_take_away_an
 #[test]
 fn what_finds_no_place_waits_in_its_slot_until_there_is_one_and_gives_the_slot_back() {
     for start in [0, u32::MAX - 2] {
-        let mut this = ByHand::new(Config::new(Profile::NONE));
+        let mut this: ByHand = ByHand::new(Config::new(Profile::NONE));
         this.start = start;
         this.come_up();
         this.limit = 1000;
@@ -99,10 +97,12 @@ fn what_finds_no_place_waits_in_its_slot_until_there_is_one_and_gives_the_slot_b
         let window = wire::Window::parse(this.layer.describe(window).unwrap().as_bytes()).unwrap().id;
         // Puts, as many as there is room for and two more.
         let put = this.ask(PUT, window, 0, 8);
-        let names: Vec<u32> = (0..16).map(|_| {
-            assert_eq!(this.send(&put).1, [CLEAR]);
-            this.number(20)
-        }).collect();
+        let names: Vec<u32> = (0..16)
+            .map(|_| {
+                assert_eq!(this.send(&put).1, [CLEAR]);
+                this.number(20)
+            })
+            .collect();
         let waiting = |this: &mut ByHand, packet: &[u8]| assert_eq!(this.send(packet).1, []);
         waiting(&mut this, &put);
         waiting(&mut this, &put);
@@ -124,11 +124,13 @@ fn what_finds_no_place_waits_in_its_slot_until_there_is_one_and_gives_the_slot_b
         assert_eq!(this.layer.under_way(), [0, 15, 0]);
 
         // Gets, when as many sends as there is room for are under way.
-        let ids: Vec<u32> = (0..16).map(|token| {
-            this.layer.send(this.peer, Memory::Plain(vec![1; 4 * PACKET]), Token(token)).unwrap();
-            assert_eq!(this.turns().1, [LONG]);
-            this.number(20)
-        }).collect();
+        let ids: Vec<u32> = (0..16)
+            .map(|token| {
+                this.layer.send(this.peer, Memory::Plain(vec![1; 4 * PACKET]), Token(token)).unwrap();
+                assert_eq!(this.turns().1, [LONG]);
+                this.number(20)
+            })
+            .collect();
         assert_eq!(this.layer.under_way(), [16, 15, 0]);
         let get = this.ask(GET, window, 0, 8);
         waiting(&mut this, &get);
@@ -161,7 +163,7 @@ fn messages_in_segments_that_are_early_are_taken_as_soon_as_those_before_them_ar
 
 #[test]
 fn a_hello_is_repeated_after_waits_that_double_and_nothing_else_goes_out_before_it_is_answered() {
-    let mut this = ByHand::new(Config::new(Profile::NONE));
+    let mut this: ByHand = ByHand::new(Config::new(Profile::NONE));
     this.layer.send(this.peer, Memory::Plain(vec![1]), Token(1)).unwrap();
     let greeted = |this: &mut ByHand, until| {
         let mut times = Vec::new();
@@ -228,8 +230,10 @@ fn a_write_by_messages_is_asked_for_at_once() {
     let range = this.layer.remote(this.peer, window.to_frame().as_bytes()).unwrap();
     assert!(!range.is_empty() && range.range(3..3).unwrap().is_empty());
     this.layer.write(this.peer, Memory::Plain(vec![1; 5]), range.range(2..8).unwrap(), Token(3)).unwrap();
-    assert_eq!((this.turns().1, this.number(16), &this.last[24..40]), (
-        vec![PUT], 9, &[2_u64.to_be_bytes(), 5_u64.to_be_bytes()].concat()[..]));
+    assert_eq!(
+        (this.turns().1, this.number(16), &this.last[24..40]),
+        (vec![PUT], 9, &[2_u64.to_be_bytes(), 5_u64.to_be_bytes()].concat()[..])
+    );
     let id = this.number(20);
     assert_eq!(this.send(&this.clear(id, 5)).1, [DATA]);
     let (events, _) = this.send(&this.of(DONE, id, &[0; 4]));

@@ -1,7 +1,9 @@
 //! A side that speaks for itself: packets that are made by hand, and what the layer makes of them.
 
+use std::mem::swap;
+
 use efa_core::connect::{Side, connect_of, introduce};
-use efa_core::fabric::{Carries, Event, Messages, Options, PeerId, Violation, Why};
+use efa_core::fabric::{Carries, Event, Memory, Messages, Options, PeerId, Violation, Why};
 use efa_core::qp::{Depth, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::wire;
@@ -40,11 +42,23 @@ pub(super) struct ByHand<K: Carries = SendOnly> {
     pub(super) start: u32,
     pub(super) features: u32,
     pub(super) packet: u32,
-    /// What headers say: counted packets that the layer may have sent, and its credit packets that were taken.
+    /// What headers say: the place that the layer gave, counted packets that it may have sent, and its credit packets
+    /// that were taken.
+    pub(super) place: u16,
     pub(super) limit: u32,
     pub(super) heard: u16,
     /// The packet that arrived last.
     pub(super) last: Vec<u8>,
+}
+
+/// Of the side that does not speak at present, what is its own.
+pub(super) struct Other<K: Carries = SendOnly> {
+    pub(super) peer: PeerId,
+    side: Side<SoftDevice, K>,
+    own: u64,
+    place: u16,
+    limit: u32,
+    heard: u16,
 }
 
 impl<K: Carries> ByHand<K> {
@@ -73,6 +87,7 @@ impl<K: Carries> ByHand<K> {
             start,
             features,
             packet,
+            place: 0,
             limit,
             heard: 0,
             last: Vec::new(),
@@ -91,6 +106,7 @@ impl<K: Carries> ByHand<K> {
         let (events, kinds) = self.send(&self.hello());
         assert!(matches!(&events[..], [Event::Up(peer)] if *peer == self.peer), "{events:?}");
         assert_eq!(kinds, [HELLO], "the peer is to know that it is known");
+        assert_eq!(self.last[44..46], self.place.to_be_bytes());
     }
 
     /// The layer's events of a millisecond, and the kinds of the packets that came of it.
@@ -134,10 +150,9 @@ impl<K: Carries> ByHand<K> {
         u32::from_be_bytes(self.last[at..at + 4].try_into().unwrap())
     }
 
-    /// A header, of the place that the layer gave this side.
-    pub(super) fn header(&self, kind: u8, place: u16) -> Vec<u8> {
+    pub(super) fn header(&self, kind: u8) -> Vec<u8> {
         let mut header = vec![0xEF, 1, kind, 0];
-        header.extend(place.to_be_bytes());
+        header.extend(self.place.to_be_bytes());
         header.extend(self.heard.to_be_bytes());
         header.extend((self.own as u32).to_be_bytes());
         header.extend(self.limit.to_be_bytes());
@@ -146,7 +161,7 @@ impl<K: Carries> ByHand<K> {
 
     /// A good hello that answers.
     pub(super) fn hello(&self) -> Vec<u8> {
-        let mut hello = self.header(HELLO, 0xFFFF);
+        let mut hello = changed(self.header(HELLO), 4, &[0xFF; 2]);
         hello.extend(self.own.to_be_bytes());
         hello.extend(self.life.to_be_bytes());
         hello.extend(self.start.to_be_bytes());
@@ -158,11 +173,11 @@ impl<K: Carries> ByHand<K> {
     }
 
     pub(super) fn credit(&self) -> Vec<u8> {
-        self.header(CREDIT, 0)
+        self.header(CREDIT)
     }
 
     pub(super) fn bye(&self) -> Vec<u8> {
-        self.header(BYE, 0)
+        self.header(BYE)
     }
 
     pub(super) fn eager(&self, sequence: u32, payload: &[u8]) -> Vec<u8> {
@@ -171,7 +186,7 @@ impl<K: Carries> ByHand<K> {
 
     /// A packet of that operation, or message.
     pub(super) fn of(&self, kind: u8, operation: u32, rest: &[u8]) -> Vec<u8> {
-        let mut packet = self.header(kind, 0);
+        let mut packet = self.header(kind);
         packet.extend(operation.to_be_bytes());
         packet.extend(rest);
         packet
@@ -202,9 +217,13 @@ impl<K: Carries> ByHand<K> {
         self.of(CLEAR, id, &[&5_u32.to_be_bytes(), &upto.to_be_bytes()[..], &[0; 40]].concat())
     }
 
+    pub(super) fn recv(&mut self, token: u64, len: usize) {
+        self.layer.recv(Memory::Plain(vec![0; len]), Token(token)).unwrap();
+    }
+
     /// Breaks the protocol by a packet.
     #[track_caller]
-    pub(super) fn breaks(mut self, packet: &[u8]) -> Violation {
+    pub(super) fn breaks(&mut self, packet: &[u8]) -> Violation {
         let (events, _) = self.send(packet);
         let lost = events.iter().find_map(|event| match event {
             Event::Lost { why: Why::Violation(violation), .. } => Some(*violation),
@@ -217,8 +236,31 @@ impl<K: Carries> ByHand<K> {
     pub(super) fn again(&mut self) {
         let (peer, _) = introduce(self.layer.endpoint(), &self.side.endpoint).unwrap();
         self.peer = self.layer.add(peer).unwrap();
-        self.limit = 32;
-        self.heard = 0;
+        (self.limit, self.heard) = (32, 0);
+    }
+
+    /// Another side, of its own device, which the layer added.
+    pub(super) fn another(&mut self) -> Other<K> {
+        let ctx = Context::open(self.side.ctx.provider().neighbour().unwrap());
+        let pd = ctx.alloc_pd().unwrap();
+        let mut endpoint = pd.endpoint(ctx.require::<K>().unwrap(), Depth::new(64, 64)).unwrap();
+        let (to_other, peer) = introduce(self.layer.endpoint(), &endpoint).unwrap();
+        let own = wire::Hello::parse(endpoint.hello().as_bytes()).unwrap().incarnation.0;
+        for _ in 0..64 {
+            endpoint.post_recv(pd.register(vec![0; PACKET]).unwrap().1, Token(9)).unwrap();
+        }
+        let side = Side { endpoint, peer, pd, ctx };
+        Other { peer: self.layer.add(to_other).unwrap(), side, own, place: 1, limit: 32, heard: 0 }
+    }
+
+    /// Speaks for the other from here on.
+    pub(super) fn swap(&mut self, other: &mut Other<K>) {
+        swap(&mut self.peer, &mut other.peer);
+        swap(&mut self.side, &mut other.side);
+        swap(&mut self.own, &mut other.own);
+        swap(&mut self.place, &mut other.place);
+        swap(&mut self.limit, &mut other.limit);
+        swap(&mut self.heard, &mut other.heard);
     }
 }
 
@@ -236,12 +278,6 @@ impl ByHand {
         assert_eq!((this.number(16), &this.last[24..32]), (77, &(len as u64).to_be_bytes()[..]));
         let to = this.number(20);
         (this, to)
-    }
-}
-
-impl<K: Carries> ByHand<K> {
-    pub(super) fn recv(&mut self, token: u64, len: usize) {
-        self.layer.recv(efa_core::fabric::Memory::Plain(vec![0; len]), Token(token)).unwrap();
     }
 }
 

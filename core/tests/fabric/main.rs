@@ -4,12 +4,13 @@
 
 mod by_hand;
 mod direct;
+mod ending;
 mod flow;
-#[allow(dead_code)]
 mod hand;
 mod messages;
 mod operations;
 mod ordeal;
+mod rdma;
 mod remote;
 mod two;
 

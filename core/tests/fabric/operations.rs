@@ -13,7 +13,7 @@ use super::two::{PACKET, pages};
 #[test]
 fn what_is_of_no_operation_breaks_the_protocol() {
     for (kind, rest) in [(CLEAR, 52), (DATA, 12), (DONE, 4), (FINISH, 4)] {
-        let this = ByHand::up();
+        let mut this = ByHand::up();
         let packet = this.of(kind, 7, &vec![0; rest]);
         assert_eq!(this.breaks(&packet), Violation::UnknownOperation(7), "{kind}");
     }
@@ -36,7 +36,7 @@ fn data_is_taken_where_it_was_cleared_and_no_more_of_it_than_is_missing() {
 
     let within = len as u64;
     for (offset, bytes) in [(within, 1), (within - 1, 2), (u64::MAX, 1)] {
-        let (this, to) = ByHand::sending(len);
+        let (mut this, to) = ByHand::sending(len);
         let beyond = this.data(to, offset, &vec![1; bytes]);
         assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: bytes as u64, within });
     }
@@ -45,7 +45,7 @@ fn data_is_taken_where_it_was_cleared_and_no_more_of_it_than_is_missing() {
     assert!(this.send(&first).0.is_empty());
     assert_eq!(this.breaks(&first), Violation::Beyond { offset: 0, len: piece as u64, within });
     // It did not write, since nothing was granted.
-    let (this, to) = ByHand::sending(len);
+    let (mut this, to) = ByHand::sending(len);
     let finish = this.of(FINISH, to, &[0; 4]);
     assert_eq!(this.breaks(&finish), Violation::UnknownOperation(to));
 }
@@ -81,11 +81,11 @@ fn a_message_goes_as_far_as_it_was_cleared_and_is_over_when_its_receiver_has_all
     let again = done(&this, id, 0);
     assert_eq!(this.breaks(&again), Violation::UnknownOperation(id));
 
-    let (this, id) = asking();
+    let (mut this, id) = asking();
     let beyond = clear(&this, id, len + 1);
     let (offset, within) = (len as u64 + 1, len as u64);
     assert_eq!(this.breaks(&beyond), Violation::Beyond { offset, len: 0, within });
-    let (this, id) = asking();
+    let (mut this, id) = asking();
     let other = clear(&this, id ^ 1 << 16, len);
     assert_eq!(this.breaks(&other), Violation::UnknownOperation(id ^ 1 << 16));
     // It has not even all that it cleared.

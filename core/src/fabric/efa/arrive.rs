@@ -469,7 +469,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
         let sure = !matches!(from, Sender::Unknown { gid: None, .. });
         let found = same.or_else(|| self.peers.iter().find(|(_, state)| here(state) && sure)).map(|(id, _)| id);
         let ours = self.endpoint.incarnation().0;
-        let (start, echo) = (self.start, hello.echo.get());
+        let (own, start, echo) = (self.own_features(), self.start, hello.echo.get());
         let Some(state) = found.and_then(|id| self.peers.get_mut(id)) else {
             self.counters.strangers += 1;
             return;
@@ -490,7 +490,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             }
             state.place = hello.place.get();
             state.packet = (hello.packet.get() as usize).min(self.packet);
-            state.features = PeerFeatures::from_bits_truncate(hello.features.get());
+            state.features = PeerFeatures::from_bits_truncate(hello.features.get()) & own;
             let credits = u32::from(hello.credits.get());
             state.reserve = credits / 8;
             state.sent = start;

@@ -357,8 +357,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 
     /// What RDMA both sides have, once the peer answered.
     pub fn features(&self, peer: PeerId) -> Option<PeerFeatures> {
-        let state = self.peers.get(peer.0).filter(|state| state.is_up())?;
-        Some(state.features & self.own_features())
+        self.peers.get(peer.0).filter(|state| state.is_up()).map(|state| state.features)
     }
 
     /// What was counted so far.

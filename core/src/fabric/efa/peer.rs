@@ -38,6 +38,7 @@ pub(super) struct PeerState<F> {
     /// Bytes of a packet: its own, or ours if those are less.
     pub(super) packet: usize,
     pub(super) reserve: u32,
+    /// What RDMA it has, and we too.
     pub(super) features: PeerFeatures,
 
     // What we send: counted packets, and how many there may have been.

@@ -297,8 +297,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
                 }
                 continue;
             }
-            let can_be_read =
-                state.features.contains(PeerFeatures::READ) && self.own_features().contains(PeerFeatures::READ);
+            let can_be_read = state.features.contains(PeerFeatures::READ);
             let Some(entry) = self.sends.get(head) else { return false };
             let grant = match &entry.source {
                 Source::Memory(Memory::Exposed(bytes))

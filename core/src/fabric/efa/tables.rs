@@ -83,7 +83,7 @@ impl<S: AsRef<[u8]>> Source<S> {
     /// Shares a slice, so that parts of it can be sent.
     pub(super) fn share(self) -> Self {
         match self {
-            Self::Memory(Memory::Slice(slice)) if !slice.is_empty() => match slice.freeze() {
+            Self::Memory(Memory::Slice(slice)) => match slice.freeze() {
                 Ok(frozen) => Self::Frozen(frozen),
                 // Its region has as many shared ranges as it can: then it is copied.
                 Err(refused) => Self::Memory(Memory::Slice(refused.into_inner())),

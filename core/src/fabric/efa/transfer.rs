@@ -17,7 +17,6 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
 {
     /// Begins to fetch what was announced.
     pub(super) fn fetch(&mut self, inbound: Id, grant: Option<&GrantFrame>) -> Result<(), Violation> {
-        let own = self.own_features();
         let Some(entry) = self.inbound.get_mut(inbound) else { return Ok(()) };
         let Some(state) = self.peers.get(entry.peer) else { return Ok(()) };
         if entry.failed.is_some() || entry.total == 0 {
@@ -25,9 +24,8 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             self.set_due(inbound, Due::Done(0));
             return Ok(());
         }
-        let both = own & state.features;
         let window = match grant {
-            Some(grant) if both.contains(PeerFeatures::READ) => {
+            Some(grant) if state.features.contains(PeerFeatures::READ) => {
                 let window = state.peer.window::<RemoteRead>(grant.as_bytes()).map_err(Violation::Grant)?;
                 // What it says that there is decides nothing here: its own bounds do.
                 Some(window.range(0..entry.total).map_err(Violation::Grant)?)
@@ -43,7 +41,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             _ => {
                 entry.writable = match &entry.target {
                     Some(Memory::Exposed(bytes)) => {
-                        both.contains(PeerFeatures::WRITE) && bytes.access().contains(Access::REMOTE_WRITE)
+                        state.features.contains(PeerFeatures::WRITE) && bytes.access().contains(Access::REMOTE_WRITE)
                     }
                     _ => false,
                 };
@@ -196,16 +194,15 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
     /// What a peer sends data for.
     pub(super) fn receiving(&self, id: Id, name: u32) -> Result<Id, Violation> {
         let inbound = Id::from_bits(name);
-        let of = |what| matches!(what, Receives::Long | Receives::Put | Receives::Get { .. });
         match self.inbound.get(inbound) {
-            Some(entry) if entry.peer == id && of(entry.what) && entry.cleared > 0 => Ok(inbound),
+            // Nothing else is ever cleared than long messages, puts and gets.
+            Some(entry) if entry.peer == id && entry.cleared > 0 => Ok(inbound),
             _ => Err(Violation::UnknownOperation(name)),
         }
     }
 
     /// A peer clears a message or a put.
     pub(super) fn cleared(&mut self, id: Id, clear: &Clear, grant: Option<&GrantFrame>) -> Result<(), Violation> {
-        let own = self.own_features();
         let name = clear.id.get();
         let send = Id::from_bits(name);
         let unknown = Violation::UnknownOperation(name);
@@ -225,7 +222,7 @@ impl<P: Provider, K: Carries, S: AsRef<[u8]>, T: AsRef<[u8]> + AsMut<[u8]>, cons
             return Ok(());
         }
         let window = match grant {
-            Some(grant) if (own & state.features).contains(PeerFeatures::WRITE) => {
+            Some(grant) if state.features.contains(PeerFeatures::WRITE) => {
                 let window = state.peer.window::<RemoteWrite>(grant.as_bytes()).map_err(Violation::Grant)?;
                 Some(window.range(0..entry.total).map_err(Violation::Grant)?)
             }
