@@ -225,6 +225,8 @@ mod tests {
         let long = Choice::from_variables(Some(&[b'e'; 1000]), None).unwrap_err();
         assert_eq!(long.variable(), FABRIC);
         assert!(long.to_string().contains(&format!("`{}..`", "e".repeat(32))), "{long}");
+        let shown = Choice::from_variables(Some(&[b'e'; 32]), None).unwrap_err();
+        assert!(shown.to_string().contains(&format!("`{}`", "e".repeat(32))), "{shown}");
         assert!(Choice::from_variables(Some(b"EFA"), None).is_err());
     }
 }

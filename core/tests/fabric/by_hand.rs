@@ -2,13 +2,13 @@
 
 use efa_core::connect::introduce;
 use efa_core::fabric::efa::packet::inspect;
-use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, Violation, Why};
-use efa_core::qp::{Depth, InitAttr, RnrRetry, RtsAttr, SendOnly};
+use efa_core::fabric::{BadPacket, Event, Fabric, Memory, Messages, Options, PeerId, Violation, Why};
+use efa_core::qp::{Depth, Endpoint, InitAttr, RnrRetry, RtsAttr, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::work;
-use efa_core::{Context, Qkey, SetRnrRetry, Token};
+use efa_core::{Caps, Context, ProtectionDomain, Qkey, SetRnrRetry, Token};
 
-use super::hand::{ByHand, EAGER, HELLO, SEGMENT, changed};
+use super::hand::{ByHand, EAGER, HELLO, SEGMENT, SLOTS, changed};
 use super::payload;
 use super::two::{Happened, Layer, PACKET};
 
@@ -125,7 +125,7 @@ fn a_peer_that_sends_more_than_it_has_credits_for_breaks_the_protocol() {
 fn a_hello_that_nobody_can_work_with_is_no_packet() {
     let this = by_hand();
     let hello = this.hello();
-    assert_eq!(inspect(&hello), Ok((HELLO, 0)));
+    assert_eq!((inspect(&hello), inspect(&this.eager(0, b"abc"))), (Ok((HELLO, 0)), Ok((EAGER, 3))));
     let cases: [(usize, &[u8], bool); 6] = [
         (16, &[0; 8], false),
         (36, &255_u32.to_be_bytes(), false),
@@ -141,8 +141,26 @@ fn a_hello_that_nobody_can_work_with_is_no_packet() {
 }
 
 #[test]
-fn a_peer_without_a_receive_is_tried_again_at_once_then_after_waits_that_double_and_arrives_once() {
-    let device = SoftDevice::new(Config::new(Profile::RDMA).shuffle(false));
+fn a_hello_of_a_stranger_who_has_a_peers_number_changes_nothing_whatever_the_device_knows_of_senders() {
+    for caps in [Caps::RNR_RETRY, Caps::RNR_RETRY | Caps::CQ_WITH_SGID] {
+        let config = Config::new(Profile::with_caps(caps)).unknown_senders(u16::MAX);
+        let mut this: ByHand = ByHand::up_on(config);
+        let (mut stranger, _) = this.stranger();
+        let number = this.side.endpoint.qpn();
+        this.swap(&mut stranger);
+        assert_eq!(this.side.endpoint.qpn(), number);
+        let (events, kinds) = this.send(&this.hello());
+        assert_eq!((events.len(), kinds.len(), this.layer.counters().strangers), (0, 0, 1));
+        this.swap(&mut stranger);
+        this.recv(1, 1);
+        let (events, _) = this.send(&this.eager(0, b"x"));
+        assert!(matches!(&events[..], [Event::Received { from, .. }] if *from == Some(this.peer)), "{events:?}");
+    }
+}
+
+/// A layer with a peer that has no receive, of which it is told at once; and what is to be kept.
+fn unready(delay: u16) -> (Layer<SendOnly>, PeerId, Endpoint<SoftDevice, SendOnly>, ProtectionDomain<SoftDevice>) {
+    let device = SoftDevice::new(Config::new(Profile::RDMA).shuffle(false).delay(delay));
     let contexts = [Context::open(device.clone()), Context::open(device.neighbour().unwrap())];
     let [ours, theirs] = &contexts;
     let (pd, their_pd) = (ours.alloc_pd().unwrap(), theirs.alloc_pd().unwrap());
@@ -150,11 +168,17 @@ fn a_peer_without_a_receive_is_tried_again_at_once_then_after_waits_that_double_
     let never = RtsAttr::new().rnr_retry(ours.require::<SetRnrRetry>().unwrap(), RnrRetry::times(0).unwrap());
     let qp = pd.create_qp(ours.require::<SendOnly>().unwrap(), depth).unwrap();
     let qp = qp.init(InitAttr::new(Qkey(7))).unwrap().rtr().unwrap().rts(never).unwrap();
-    let mut other = their_pd.endpoint(theirs.require::<SendOnly>().unwrap(), depth).unwrap();
+    let other = their_pd.endpoint(theirs.require::<SendOnly>().unwrap(), depth).unwrap();
     let (to_other, _) = introduce(&qp, &other).unwrap();
     let memory = pd.register(vec![0; Layer::<SendOnly>::memory(PACKET, 16)]).unwrap().1;
     let mut layer = Layer::<SendOnly>::new(qp, memory, Options::new(PACKET)).unwrap();
     let peer = layer.add(to_other).unwrap();
+    (layer, peer, other, their_pd)
+}
+
+#[test]
+fn a_peer_without_a_receive_is_tried_again_at_once_then_after_waits_that_double_and_arrives_once() {
+    let (mut layer, _, mut other, their_pd) = unready(0);
     // The hello, which nobody has a receive for: until it is repeated it is the only packet.
     let mut tries = Vec::new();
     for now in 0..9_000 {
@@ -179,16 +203,27 @@ fn a_peer_without_a_receive_is_tried_again_at_once_then_after_waits_that_double_
         matches!(other.poll(), Some(work::Event::Received(_)))
     });
     assert_eq!(arrived.count(), 1);
-    // One that waits when its peer is removed does not go out any more.
-    for now in 20_000..40_000 {
-        assert!(layer.poll(now).is_none() && other.poll().is_none());
+}
+
+#[test]
+fn what_waits_to_be_tried_again_or_is_tried_when_its_peer_is_removed_does_not_go_out_any_more() {
+    // While the device has it, and while it waits.
+    for (delay, in_flight) in [(20, SLOTS + 1), (0, SLOTS)] {
+        let (mut layer, peer, mut other, _) = unready(delay);
+        let mut now = 0;
+        while now < 500 || layer.endpoint().in_flight() != in_flight {
+            now += 1;
+            assert!(now < 10_000 && layer.poll(now).is_none() && other.poll().is_none());
+        }
+        let tried = layer.counters().not_ready;
+        layer.remove(peer);
+        let told: Vec<Happened> = (now..now + 50).filter_map(|now| layer.poll(now)).collect();
+        assert!(matches!(&told[..], [Event::Lost { why: Why::Removed, .. }]), "{told:?}");
+        assert_eq!((layer.is_up(peer), layer.endpoint().in_flight()), (Err(Why::UnknownPeer), SLOTS));
+        assert_eq!(layer.counters().not_ready, tried);
+        assert!((now..now + 100_000).all(|now| layer.poll(now).is_none()));
+        assert_eq!(layer.counters().not_ready, tried);
     }
-    layer.remove(peer);
-    let told: Vec<Happened> = (40_000..60_000).filter_map(|now| layer.poll(now)).collect();
-    assert!(matches!(&told[..], [Event::Lost { why: Why::Removed, .. }]), "{told:?}");
-    let tried = layer.counters().not_ready;
-    assert!((60_000..200_000).all(|now| layer.poll(now).is_none()));
-    assert_eq!((layer.counters().not_ready, layer.is_up(peer)), (tried, Err(Why::UnknownPeer)));
 }
 
 #[test]

@@ -72,3 +72,16 @@ fn what_fails_comes_back_as_the_source_or_the_target_that_it_was() {
     events.sort_unstable();
     assert_eq!(events, [(1, false, true), (2, true, false)]);
 }
+
+#[test]
+fn a_sender_whom_the_device_does_not_know_yet_is_found_by_its_address() {
+    let [a, b] = sides(Config::new(Profile::RDMA).unknown_senders(1));
+    let (mut from, mut to): (Direct, Direct) = (EfaDirect::new(a.endpoint), EfaDirect::new(b.endpoint));
+    let (peer, back) = (from.add(a.peer).unwrap(), to.add(b.peer).unwrap());
+    for _ in 0..2 {
+        let buffers = [a.pd.register(vec![7; 10]).unwrap().1, b.pd.register(vec![7; 10]).unwrap().1];
+        let events = exchange([&mut from, &mut to], peer, buffers).unwrap();
+        let received = |event: &Told| matches!(event, Event::Received { from, .. } if *from == Some(back));
+        assert!(events.iter().any(received), "{events:?}");
+    }
+}

@@ -6,7 +6,7 @@ use efa_core::memory::ByMessages;
 use efa_core::soft::{Config, Profile};
 use efa_core::{Incarnation, Token, wire};
 
-use super::hand::{ByHand, CLEAR, CREDIT, DATA, DONE, EAGER, GET, HELLO, LONG, PUT, SLOTS, changed};
+use super::hand::{ByHand, CLEAR, CREDIT, DATA, DONE, EAGER, GET, HELLO, LONG, PUT, SEGMENT, SLOTS, changed};
 use super::two::{Happened, PACKET, pages};
 
 /// The tokens of what was received.
@@ -62,6 +62,8 @@ fn what_has_no_credit_waits_for_some_which_an_older_packet_does_not_take_away_an
         let (events, kinds) = this.turns();
         assert!(matches!(&events[..], [Event::Sent { .. }]) && kinds == [EAGER], "{token}: {events:?}, {kinds:?}");
     }
+    let counters = this.layer.counters();
+    assert_eq!((counters.copied, counters.packets_sent), (28, 2 + 28));
     this.layer.send(this.peer, Memory::Plain(vec![1]), Token(28)).unwrap();
     let (events, kinds) = this.turns();
     assert_eq!((events.len(), kinds.len()), (0, 0));
@@ -82,6 +84,54 @@ fn what_has_no_credit_waits_for_some_which_an_older_packet_does_not_take_away_an
     assert_eq!(credit(&mut this, 39), [EAGER]);
     assert_eq!(credit(&mut this, 34), []);
     assert_eq!(put(&mut this), [DONE]);
+}
+
+#[test]
+fn what_finds_no_slot_or_no_credit_goes_out_as_soon_as_there_is_one() {
+    let mut this = ByHand::up();
+    let long = |this: &mut ByHand| {
+        this.layer.send(this.peer, Memory::Plain(vec![1; 40 * (PACKET - 32)]), Token(1)).unwrap();
+        assert_eq!(this.turns().1, [LONG]);
+        let clear = this.clear(this.number(20), 40 * (PACKET as u64 - 32));
+        this.send(&clear).1
+    };
+    assert_eq!(long(&mut this), [DATA; 27]);
+    this.limit = 1000;
+    assert_eq!(this.send(&this.credit()).1, [DATA; 13]);
+    // There are sixteen slots.
+    assert_eq!(long(&mut this), [DATA; 40]);
+    for token in 0..14 {
+        this.layer.send(this.peer, Memory::Plain(vec![1; 3 * (PACKET - 28)]), Token(token)).unwrap();
+    }
+    let (events, kinds) = this.turns();
+    assert!(events.iter().all(|event| matches!(event, Event::Sent { .. })), "{events:?}");
+    assert_eq!((events.len(), kinds), (14, vec![SEGMENT; 42]));
+}
+
+#[test]
+fn more_of_what_is_long_is_cleared_when_half_of_what_was_is_here() {
+    let mut this = ByHand::up();
+    let (len, cleared) = (80 * PACKET as u64, 64 * PACKET as u64);
+    this.recv(1, len as usize);
+    assert_eq!(this.send(&this.long(0, len)).1, [CLEAR]);
+    assert_eq!(this.last[24..32], cleared.to_be_bytes());
+    let (name, mut at) = (this.number(20), 0);
+    while at < len {
+        let (_, kinds) = this.send(&this.data(name, at, &[1; 256]));
+        at += 256;
+        let expected = match at {
+            _ if at == cleared / 2 => &[CLEAR][..],
+            _ if at == len => &[DONE],
+            _ => &[],
+        };
+        assert_eq!(
+            kinds.iter().filter(|kind| **kind != CREDIT).collect::<Vec<_>>(),
+            expected.iter().collect::<Vec<_>>()
+        );
+        if expected == [CLEAR] {
+            assert_eq!(this.last[24..32], len.to_be_bytes());
+        }
+    }
 }
 
 #[test]

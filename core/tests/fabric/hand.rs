@@ -4,6 +4,7 @@ use std::mem::swap;
 
 use efa_core::connect::{Side, connect_of, introduce};
 use efa_core::fabric::{Carries, Event, Memory, Messages, Options, PeerId, Violation, Why};
+use efa_core::peer::{Mutual, Peer};
 use efa_core::qp::{Depth, SendOnly};
 use efa_core::soft::{Config, Profile, SoftDevice};
 use efa_core::wire;
@@ -241,6 +242,12 @@ impl<K: Carries> ByHand<K> {
 
     /// Another side, of its own device, which the layer added.
     pub(super) fn another(&mut self) -> Other<K> {
+        let (other, peer) = self.stranger();
+        Other { peer: self.layer.add(peer).unwrap(), place: 1, ..other }
+    }
+
+    /// Another side, of its own device, and what would have to be added.
+    pub(super) fn stranger(&self) -> (Other<K>, Peer<Mutual, K::Features>) {
         let ctx = Context::open(self.side.ctx.provider().neighbour().unwrap());
         let pd = ctx.alloc_pd().unwrap();
         let mut endpoint = pd.endpoint(ctx.require::<K>().unwrap(), Depth::new(64, 64)).unwrap();
@@ -250,7 +257,7 @@ impl<K: Carries> ByHand<K> {
             endpoint.post_recv(pd.register(vec![0; PACKET]).unwrap().1, Token(9)).unwrap();
         }
         let side = Side { endpoint, peer, pd, ctx };
-        Other { peer: self.layer.add(to_other).unwrap(), side, own, place: 1, limit: 32, heard: 0 }
+        (Other { peer: self.peer, side, own, place: 0, limit: 32, heard: 0 }, to_other)
     }
 
     /// Speaks for the other from here on.

@@ -1,10 +1,14 @@
 //! Messages of all sizes, from and into all sorts of memory, on all profiles.
 
-use efa_core::Token;
-use efa_core::fabric::{Carries, Event, Memory, Messages, Returned, Violation, Why};
-use efa_core::soft::{Config, Profile};
+use std::cell::Cell;
 
-use super::two::{Happened, PACKET, profiles};
+use efa_core::connect::connect_of;
+use efa_core::fabric::{BadPacket, Carries, Denied, Efa, Event, Memory, Messages, Options, Returned, Violation, Why};
+use efa_core::qp::{Depth, SendOnly};
+use efa_core::soft::{Config, Profile, SoftDevice};
+use efa_core::{Context, ProtectionDomain, Token};
+
+use super::two::{Happened, Layer, PACKET, profiles};
 use super::{Two, payload};
 
 /// Around what fits a packet, four packets, and a few of what a clear lets come.
@@ -156,6 +160,81 @@ fn the_cpu_copies_nothing_of_what_is_exposed_for_reading_or_into_what_is_exposed
 
 #[test]
 fn each_refusal_says_what_to_do() {
-    assert!(Why::Truncated { len: 2, room: 1 }.to_string().contains("longer receives"));
-    assert!(Why::Violation(Violation::Credits).to_string().contains("broke the protocol"));
+    let packet = |bad| Violation::Packet(bad).into();
+    let cases: [(Why, &str); 22] = [
+        (Why::UnknownPeer, "add it"),
+        (Why::Full { limit: 16 }, "16 are under way"),
+        (Why::TooLong { len: 9, limit: 8 }, "9 bytes where there are 8"),
+        (Why::Truncated { len: 2, room: 1 }, "longer receives"),
+        (Why::Removed, "removed the peer"),
+        (Why::Left, "let go of this side"),
+        (Why::Closed, "was closed"),
+        (Why::Shrunk, "`as_ref` must not change"),
+        (Why::Denied(Denied::NoWindow), "ask it for another"),
+        (Why::Denied(Denied::OutOfBounds), "not so many bytes"),
+        (Why::Denied(Denied::NotAllowed), "not open for that"),
+        (Why::Denied(Denied::Failed), "failed at the peer"),
+        (Why::Denied(Denied::Unknown(77)), "by 77"),
+        (Violation::Credits.into(), "broke the protocol: more packets"),
+        (Violation::Sequence { found: 7, expected: 5 }.into(), "message 7 where it is the turn of 5"),
+        (Violation::UnknownOperation(0x10003).into(), "operation 0x10003"),
+        (Violation::Beyond { offset: 3, len: 4, within: 5 }.into(), "4 bytes at 3, where 5"),
+        (packet(BadPacket::Short { found: 3, expected: 16 }), "3 bytes, its kind has at least 16"),
+        (packet(BadPacket::Magic(1)), "begins with 0x01, not with 0xef"),
+        (packet(BadPacket::Version(2)), "version 2, this side speaks 1"),
+        (packet(BadPacket::Kind(13)), "no kind 13"),
+        (packet(BadPacket::Hello), "nobody can work with"),
+    ];
+    for (why, says) in cases {
+        assert!(why.to_string().contains(says), "{why:?}: {why}");
+    }
+}
+
+/// A buffer that says once how long it is, and is empty from then on.
+struct Shrinks(Cell<bool>);
+
+impl AsRef<[u8]> for Shrinks {
+    fn as_ref(&self) -> &[u8] {
+        if self.0.replace(true) { &[] } else { &[7; 90] }
+    }
+}
+
+#[test]
+fn a_source_that_has_less_than_it_said_is_sent_as_zeros_and_comes_back_with_that() {
+    let device = SoftDevice::new(Profile::NONE);
+    let contexts = [Context::open(device.clone()), Context::open(device.neighbour().unwrap())];
+    let depth = Depth::new(64, Layer::<SendOnly>::receives());
+    let [a, b] = connect_of::<_, SendOnly>(contexts, depth).unwrap();
+    let memory =
+        |pd: &ProtectionDomain<SoftDevice>| pd.register(vec![0; Layer::<SendOnly>::memory(PACKET, 16)]).unwrap().1;
+    let mut from: Efa<_, _, Shrinks, Vec<u8>> = Efa::new(a.endpoint, memory(&a.pd), Options::new(PACKET)).unwrap();
+    let mut to = Layer::new(b.endpoint, memory(&b.pd), Options::new(PACKET)).unwrap();
+    let (peer, _) = (from.add(a.peer).unwrap(), to.add(b.peer).unwrap());
+    let (mut failed, mut arrived) = (None, None);
+    for now in 0..10_000 {
+        match from.poll(now) {
+            Some(Event::Up(_)) => {
+                to.recv(Memory::Plain(vec![1; 100]), Token(1)).unwrap();
+                from.send(peer, Memory::Plain(Shrinks(Cell::new(false))), Token(2)).unwrap();
+            }
+            Some(Event::Failed { token: Token(2), why, .. }) => failed = Some(why),
+            Some(event) => panic!("{:?}", event.token()),
+            None => {}
+        }
+        if let Some(Event::Received { len, target, .. }) = to.poll(now) {
+            arrived = Some((len, target.into_plain()));
+        }
+    }
+    let expected = [vec![0; 90], vec![1; 10]].concat();
+    assert_eq!((failed, arrived), (Some(Why::Shrunk), Some((90, Some(expected)))));
+}
+
+#[test]
+fn a_buffer_says_how_long_it_is_and_comes_back_as_what_it_was() {
+    let two = Two::<efa_core::qp::Srd>::new(Profile::RDMA);
+    let plain: Memory<Vec<u8>> = Memory::Plain(vec![1; 3]);
+    assert!(!plain.is_empty() && Memory::Plain(Vec::<u8>::new()).is_empty());
+    assert_eq!((plain.len(), plain.into_slice().is_none()), (3, true));
+    let slice: Memory<Vec<u8>> = two.slice(0, vec![1; 5]).into();
+    assert_eq!(slice.into_slice().map(|slice| slice.len()), Some(5));
 }

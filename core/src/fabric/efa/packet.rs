@@ -391,5 +391,8 @@ mod tests {
         assert_eq!(parse(&good[..15]), Err(BadPacket::Short { found: 15, expected: 16 }));
         let (data, len) = packet(&Data { to: U32::new(1), spare: U32::new(2), offset: U64::new(3) }, b"x");
         assert_eq!(parse(&data[..len]), Err(BadPacket::Spare(2)));
+        let (mut eager, len) = packet(&Eager { sequence: U32::new(1) }, b"x");
+        eager[3] = 1;
+        assert_eq!(parse(&eager[..len]), Err(BadPacket::Flags(1)), "nor does a message");
     }
 }
