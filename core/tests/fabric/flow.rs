@@ -92,20 +92,37 @@ fn what_finds_no_slot_or_no_credit_goes_out_as_soon_as_there_is_one() {
     let long = |this: &mut ByHand| {
         this.layer.send(this.peer, Memory::Plain(vec![1; 40 * (PACKET - 32)]), Token(1)).unwrap();
         assert_eq!(this.turns().1, [LONG]);
-        let clear = this.clear(this.number(20), 40 * (PACKET as u64 - 32));
-        this.send(&clear).1
+        let id = this.number(20);
+        let clear = this.clear(id, 40 * (PACKET as u64 - 32));
+        (id, this.send(&clear).1)
     };
-    assert_eq!(long(&mut this), [DATA; 27]);
+    let (first, kinds) = long(&mut this);
+    assert_eq!(kinds, [DATA; 27]);
     this.limit = 1000;
     assert_eq!(this.send(&this.credit()).1, [DATA; 13]);
     // There are sixteen slots.
-    assert_eq!(long(&mut this), [DATA; 40]);
-    for token in 0..14 {
+    let (second, kinds) = long(&mut this);
+    assert_eq!(kinds, [DATA; 40]);
+    for id in [first, second] {
+        assert_eq!(this.send(&this.of(DONE, id, &[0; 4])).0.len(), 1);
+    }
+    for token in 0..16 {
         this.layer.send(this.peer, Memory::Plain(vec![1; 3 * (PACKET - 28)]), Token(token)).unwrap();
     }
     let (events, kinds) = this.turns();
     assert!(events.iter().all(|event| matches!(event, Event::Sent { .. })), "{events:?}");
-    assert_eq!((events.len(), kinds), (14, vec![SEGMENT; 42]));
+    assert_eq!((events.len(), kinds), (16, vec![SEGMENT; 48]));
+    // All of them are taken, since the peer has no receive left for what is in them: nor can it be answered.
+    for nth in 0..64 + 16 {
+        this.layer.send(this.peer, Memory::Plain(vec![1]), Token(nth)).unwrap();
+        let sent = (0..100).filter_map(|_| this.layer.poll(this.now)).count();
+        assert_eq!(sent, usize::from(nth < 64));
+    }
+    this.post(&this.ask(PUT, 7, 0, 8));
+    assert!((0..100).all(|_| this.layer.poll(this.now).is_none()));
+    let (events, mut kinds) = this.turns();
+    kinds.sort_unstable();
+    assert_eq!((events.len(), kinds), (16, [vec![EAGER; 64 + 16], vec![DONE]].concat()));
 }
 
 #[test]
