@@ -141,7 +141,7 @@ fn a_hello_that_nobody_can_work_with_is_no_packet() {
 }
 
 #[test]
-fn a_hello_of_a_stranger_who_has_a_peers_number_changes_nothing_whatever_the_device_knows_of_senders() {
+fn r23_a_hello_of_a_stranger_who_has_a_peers_number_changes_nothing_whatever_the_device_knows_of_senders() {
     for caps in [Caps::RNR_RETRY, Caps::RNR_RETRY | Caps::CQ_WITH_SGID] {
         let config = Config::new(Profile::with_caps(caps)).unknown_senders(u16::MAX);
         let mut this: ByHand = ByHand::up_on(config);

@@ -74,7 +74,7 @@ fn what_fails_comes_back_as_the_source_or_the_target_that_it_was() {
 }
 
 #[test]
-fn a_sender_whom_the_device_does_not_know_yet_is_found_by_its_address() {
+fn r23_a_sender_whom_the_device_does_not_know_yet_is_found_by_its_address() {
     let [a, b] = sides(Config::new(Profile::RDMA).unknown_senders(1));
     let (mut from, mut to): (Direct, Direct) = (EfaDirect::new(a.endpoint), EfaDirect::new(b.endpoint));
     let (peer, back) = (from.add(a.peer).unwrap(), to.add(b.peer).unwrap());
