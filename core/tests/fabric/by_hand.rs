@@ -86,6 +86,16 @@ fn a_packet_before_any_hello_is_a_strangers() {
 }
 
 #[test]
+fn a_peer_is_told_to_be_up_before_its_first_message_is_told_even_if_both_are_here() {
+    let mut this = by_hand();
+    this.recv(1, 9);
+    this.post(&this.hello());
+    this.post(&this.eager(0, b"first"));
+    let (events, _) = this.turns();
+    assert!(matches!(&events[..], [Event::Up(_), Event::Received { len: 5, .. }]), "{events:?}");
+}
+
+#[test]
 fn messages_that_are_early_wait_in_their_slots_and_are_told_in_their_order() {
     let mut this = ByHand::up();
     for token in 0..4 {
