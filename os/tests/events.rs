@@ -4,7 +4,7 @@
 mod common;
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -90,21 +90,25 @@ fn r30_ten_thousand_messages_come_by_events_and_no_wake_up_is_lost() {
         let Stage { mut waiting, mut sender, to_waiting, to_sender: _to_sender, channel, pds } =
             stage(&contexts, Depth::new(16, 16));
         let path = contexts[0].data_path();
+        let arrived = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut sent = 0;
+                let (mut sent, mut moved) = (0, Instant::now());
                 while sent < messages || sender.in_flight() > 0 {
-                    if sent < messages && sender.can_post() {
-                        sender.post(to_waiting.send_inline(&sent.to_le_bytes()), Token(sent)).unwrap();
-                        sent += 1;
-                        // Now and then whoever waits is let fall asleep.
-                        if sent.is_multiple_of(64) {
+                    // Now and then whoever waits has all there is, and is let fall asleep.
+                    let pauses = sent.is_multiple_of(64);
+                    if sent < messages && sender.can_post() && !(pauses && arrived.load(Ordering::Acquire) < sent) {
+                        if pauses {
                             std::thread::sleep(Duration::from_micros(200));
                         }
+                        sender.post(to_waiting.send_inline(&sent.to_le_bytes()), Token(sent)).unwrap();
+                        (sent, moved) = (sent + 1, Instant::now());
                     }
-                    if let Some(event) = sender.poll() {
-                        assert!(matches!(event, Event::Sent(_)), "{event:?}");
+                    match sender.poll() {
+                        Some(event) => assert!(matches!(event, Event::Sent(_)), "{event:?}"),
+                        None => std::thread::yield_now(),
                     }
+                    assert!(moved.elapsed() < 2 * LONG, "after {sent} messages nobody takes more");
                 }
             });
             let (mut posted, mut got, mut slept, mut for_nothing) = (0, 0, 0u32, 0u32);
@@ -134,6 +138,7 @@ fn r30_ten_thousand_messages_come_by_events_and_no_wake_up_is_lost() {
                 assert!(!std::mem::replace(&mut seen[number as usize], true), "{number} came twice");
                 free.push(slice);
                 got += 1;
+                arrived.store(got, Ordering::Release);
             }
             println!(
                 "figure: {messages} messages by events over the {path} path: slept {slept} times, {for_nothing} for nothing"
