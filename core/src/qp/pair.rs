@@ -212,7 +212,8 @@ impl<P: Provider, S: State, K: QpKind> QueuePair<P, S, K> {
     ///
     /// # Errors
     /// [`Error::InFlight`] while anything is in flight, since RESET gives no buffer back: go to ERR and poll
-    /// until nothing is. Else what the device answered. With the queue pair.
+    /// until nothing is. What a forgotten [batch](QueuePair::batch) had stays in flight: [shut it down](QueuePair::shut_down) instead. Else what
+    /// the device answered. With the queue pair.
     pub fn reset(self) -> Result<QueuePair<P, Reset, K>, Refused<Self>>
     where
         S: MovesTo<Reset, K>,
